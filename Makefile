@@ -1,0 +1,89 @@
+# gossamer. `make` alone lists the commands.
+#
+# Everything lives in .venv, which every command makes or brings up to date by itself. To change what is used:
+#   make setup PYTHON=/path/to/python3.12         another Python (3.11 or newer)
+#   make setup TORCH='torch==2.13.0 --index-url …' another build of torch
+#   make test  WORKERS=8 PYTEST='-k csr'           more test processes; only some tests
+
+SHELL        := /bin/bash
+.SHELLFLAGS  := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS    += --no-print-directory
+
+OLD     := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON  ?= $(shell for p in python3.11 python3 python3.12 python3.13 python3.14; do \
+             $$p -c '$(OLD)' 2>/dev/null && command -v $$p && break; done)
+TORCH   ?= torch==2.13.0
+WORKERS ?= 2
+PYTEST  ?=
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
+say    = @echo '▸ $(1)'
+
+.NOTPARALLEL:
+.PHONY: help setup test lint types house unit docs demo bench format clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+setup: $(STAMP)  ## make .venv with everything in it
+	@echo '▸ $(VENV) is ready: $(BIN)/python, or source $(BIN)/activate'
+
+$(STAMP): pyproject.toml
+	@if [ -n "$${VIRTUAL_ENV:-}" ] && [ "$$VIRTUAL_ENV" != "$(abspath $(VENV))" ]; then \
+	  echo "note: the environment $$VIRTUAL_ENV is active. gossamer works in its own, $(VENV), and leaves yours as it is."; fi
+	@if [ ! -x $(BIN)/python ]; then \
+	  python="$(PYTHON)"; \
+	  if [ -z "$$python" ] || ! "$$python" -c '$(OLD)' 2>/dev/null; then \
+	    echo "gossamer needs Python 3.11 or newer; found $$($${python:-python3} --version 2>/dev/null || echo none)." >&2; \
+	    echo "Install it (Debian: apt-get install python3.11-venv), or name one: make setup PYTHON=/path/to/python3.11" >&2; \
+	    exit 1; fi; \
+	  echo "▸ set-up: a fresh $(VENV) with $$("$$python" --version)"; \
+	  "$$python" -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "$$python cannot make virtual environments (Debian: apt-get install python3-venv)." >&2; exit 1; }; fi
+	$(call say,set-up: $(TORCH))
+	@$(PIP) $(TORCH)   # first and exact: left to the next line, pip would take the newest build, gigabytes of CUDA
+	$(call say,set-up: gossamer and its tools)
+	@$(PIP) -e '.[test,docs,demo]'
+	@touch $@
+
+test: lint types house docs unit  ## set up, then lint, type-check, build the docs and test
+
+lint: $(STAMP)  ## style (ruff)
+	$(call say,style)
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check || { echo 'make format puts this right'; exit 1; }
+
+types: $(STAMP)  ## types (mypy)
+	$(call say,types)
+	@$(BIN)/mypy
+
+house: $(STAMP)  ## imports go down only (import-linter)
+	$(call say,the house rule)
+	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) || { echo "$$said"; exit 1; }; tail -1 <<< "$$said"
+
+unit: $(STAMP)  ## tests (pytest)
+	$(call say,tests)
+	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST)
+
+docs: $(STAMP)  ## build the documentation into site/
+	$(call say,documentation)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	@echo 'site/index.html'
+
+demo: $(STAMP)  ## the whole story in under two minutes
+	@$(BIN)/gossamer demo
+
+bench: $(STAMP)  ## the operator coverage table
+	@$(BIN)/python benchmarks/coverage.py
+
+format: $(STAMP)  ## let ruff put style right
+	@$(BIN)/ruff check -q --fix
+	@$(BIN)/ruff format -q
+
+clean:  ## remove everything that make made
+	rm -rf $(VENV) site out dist build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

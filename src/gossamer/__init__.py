@@ -1,0 +1,24 @@
+"""gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
+
+from gossamer import formats, sparsifiers
+from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
+from gossamer.ops import (
+    FallbackWarning,
+    Output,
+    explain,
+    fallback,
+    from_dense,
+    from_scipy,
+    from_torch,
+    implements,
+    implements_backward,
+    implements_sparsifier,
+    sparsified_op,
+    sparsify,
+)
+from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Threshold, Unstructured
+from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Wanda
+from gossamer.sparsifiers import Sparsifier
+from gossamer.tensor import SparseTensor
+
+__version__ = "0.1.0"

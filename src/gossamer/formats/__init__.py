@@ -1,0 +1,11 @@
+"""How values are stored: the language of levels, and one file a family of formats."""
+
+from gossamer.formats.base import Format, as_format
+from gossamer.formats.blocked import BSR
+from gossamer.formats.compressed import CSC, CSF, CSR, DCSR
+from gossamer.formats.coo import COO
+from gossamer.formats.ell import ELL
+from gossamer.formats.masked import Dense, Masked
+from gossamer.formats.structure import Structure
+
+__all__ = ["BSR", "COO", "CSC", "CSF", "CSR", "DCSR", "ELL", "Dense", "Format", "Masked", "Structure", "as_format"]

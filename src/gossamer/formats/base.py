@@ -1,0 +1,188 @@
+"""Format: how the kept values of a tensor are stored, as a stack of levels."""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from gossamer.formats.levels import Level, as_level, level_name
+
+if TYPE_CHECKING:
+    from gossamer.formats.structure import Matrix, Structure
+
+_MAX_INT64 = 2**63 - 1
+
+
+class Format:
+    """A stack of levels, and the order in which they store the dimensions.
+
+    Level ``l`` stores dimension ``order[l]``. A tensor with more dimensions than the stack has levels stores its
+    trailing ones flattened into the last (a convolution's weight in CSR is a matrix of output channels by everything
+    else); one with fewer gets leading ones of size 1.
+
+    Parameters
+    ----------
+    *levels
+        Names (``"dense"``, ``"compressed"``, ``"compressed-nonunique"``, ``"singleton"``, ``"fixed"``, ``"bitmap"``)
+        or :class:`~gossamer.formats.levels.Level` objects, outermost first.
+    order
+        A permutation of the dimensions; as they come by default.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> gs.Format("dense", "compressed", order=(1, 0)) == gs.CSC()
+    True
+    """
+
+    #: Can it store exactly any set of positions? (False: it stores whole blocks.)
+    any_pattern: ClassVar[bool] = True
+    _known: ClassVar[dict[str, type[Format]]] = {}
+
+    def __init__(self, *levels: str | Level, order: Sequence[int] | None = None) -> None:
+        self.levels: tuple[Level, ...] = tuple(as_level(level) for level in levels)
+        self.order: tuple[int, ...] | None = None if order is None else tuple(order)
+        if not levels:
+            raise ValueError("a format needs at least one level, such as Format('dense', 'compressed')")
+        if self.order is not None and sorted(self.order) != list(range(self.groups(len(levels)))):
+            raise ValueError(
+                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one entry a dimension"
+            )
+        if self.order is not None and list(self.order) == sorted(self.order):
+            self.order = None
+
+    def __init_subclass__(cls) -> None:
+        Format._known[cls.__name__] = cls
+
+    # -- identity: two formats are the same if they store the same way, whatever they are called
+
+    def _identity(self) -> tuple[object, ...]:
+        return (self.levels, self.order)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Format) and self.named()._identity() == other.named()._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.named()._identity())
+
+    def __repr__(self) -> str:
+        levels = ", ".join(repr(level_name(level)) for level in self.levels)
+        return f"Format({levels}{'' if self.order is None else f', order={self.order}'})"
+
+    def named(self) -> Format:
+        """Return the format of the same stack that has a name, or this one.
+
+        Examples
+        --------
+        >>> import gossamer as gs
+        >>> gs.Format("dense", "compressed").named()
+        CSR()
+        """
+        if type(self) is not Format:
+            return self
+        return _NAMED.get((self.levels, self.order), self)
+
+    # -- the map from dimensions to levels
+
+    def stack(self, ndim: int) -> tuple[Level, ...]:
+        """Return the levels for a tensor of ``ndim`` dimensions (COO has as many as there are dimensions)."""
+        return self.levels
+
+    def groups(self, ndim: int) -> int:
+        """Return how many dimensions the levels store, once trailing ones are flattened."""
+        return len(self.stack(ndim))
+
+    def group_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the sizes of the dimensions as stored: trailing ones flattened, missing ones 1."""
+        groups = self.groups(len(shape))
+        if len(shape) > groups:
+            return (*shape[: groups - 1], math.prod(shape[groups - 1 :]))
+        return (1,) * (groups - len(shape)) + tuple(shape)
+
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """Return the size of each level."""
+        sizes = self.group_sizes(shape)
+        return sizes if self.order is None else tuple(sizes[d] for d in self.order)
+
+    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        """Map coordinates of the dimensions (as in :meth:`group_sizes`) to coordinates of the levels."""
+        return coords if self.order is None else [coords[d] for d in self.order]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        """Undo :meth:`to_levels`."""
+        return coords if self.order is None else [coords[self.order.index(d)] for d in range(len(coords))]
+
+    def matrix(self, structure: Structure) -> Matrix | None:
+        """View a structure of this format as a compressed matrix, if it is one (None: the entries must be sorted)."""
+        return None
+
+    def transposed(self) -> Format | None:
+        """Return the format in which a matrix is stored after a transpose that moves no value (None: there is none).
+
+        Examples
+        --------
+        >>> import gossamer as gs
+        >>> gs.CSR().transposed()
+        CSC()
+        """
+        if self.groups(2) != 2 or self.stack(2) != self.levels:
+            return None
+        i, j = self.order or (0, 1)
+        return Format(*self.levels, order=(1 - i, 1 - j)).named()
+
+
+_NAMED: dict[tuple[object, ...], Format] = {}
+
+
+def register_name(format: Format) -> None:
+    """Let ``Format(...)`` of the same stack be known by this name (CSR, CSC, ...)."""
+    _NAMED[(format.levels, format.order)] = format
+
+
+def as_format(format: Format | type[Format] | str) -> Format:
+    """Turn a format, its class, or its printed form into a format; nothing is evaluated.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> gs.formats.as_format("BSR((4, 4))")
+    BSR((4, 4))
+    >>> gs.formats.as_format(gs.CSR)
+    CSR()
+    """
+    if isinstance(format, Format):
+        return format.named()
+    if isinstance(format, type) and issubclass(format, Format):
+        return format().named()
+    if isinstance(format, str):
+        return _parse(format)
+    raise TypeError(f"a format such as gs.CSR() is needed, not {format!r}")
+
+
+def _parse(text: str) -> Format:
+    known = f"known are {', '.join(sorted(Format._known))} and Format('dense', 'compressed', ...)"
+    try:
+        call = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("not a call")
+        args = [ast.literal_eval(arg) for arg in call.args]
+        kwargs = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        cls = Format if call.func.id == "Format" else Format._known[call.func.id]
+        return cls(*args, **kwargs).named()
+    except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"unknown format {text[:100]!r}; {known}") from error
+
+
+def check_size(sizes: Sequence[int], what: str) -> int:
+    """Return the product of sizes, which must be a valid number of elements."""
+    if any(not isinstance(s, (int, torch.SymInt)) or s < 0 for s in sizes):
+        raise ValueError(f"{what} {tuple(sizes)} must be integers that are not negative")
+    total = math.prod(sizes)
+    if total > _MAX_INT64:
+        raise ValueError(f"{what} {tuple(sizes)} has more elements than a 64-bit index can number")
+    return total

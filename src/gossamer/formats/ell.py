@@ -1,0 +1,45 @@
+"""ELL: the same number of places in every row."""
+
+from __future__ import annotations
+
+import torch
+
+from gossamer.formats.base import Format, register_name
+from gossamer.formats.levels import Dense, Fixed
+from gossamer.formats.structure import Matrix, Structure
+
+
+class ELL(Format):
+    """Every row has ``width`` places for a column and its value; unused ones are padding (column -1, value 0).
+
+    Parameters
+    ----------
+    width
+        Places a row; by default what the fullest row needs.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.from_dense(torch.tensor([[1., 2.], [0., 3.]]), gs.ELL()).structure.arrays["crd1"]
+    tensor([[ 0,  1],
+            [ 1, -1]], dtype=torch.int32)
+    """
+
+    def __init__(self, width: int | None = None) -> None:
+        if width is not None and (not isinstance(width, int) or width < 0):
+            raise ValueError(f"width={width!r} must be an integer from 0, or None for what the fullest row needs")
+        self.width = width
+        super().__init__(Dense(), Fixed(width))
+
+    def __repr__(self) -> str:
+        return f"ELL({'' if self.width is None else self.width})"
+
+    def matrix(self, structure: Structure) -> Matrix:
+        rows, cols = self.group_sizes(structure.shape)
+        crd = structure.arrays["crd1"]
+        pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * crd.shape[1]
+        # padding reads column 0 times a value of 0: harmless, and the matrix needs no copy of the values
+        return Matrix(pos, crd.reshape(-1).clamp(min=0), rows, cols, False, None)
+
+
+register_name(ELL())

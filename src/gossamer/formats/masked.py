@@ -1,0 +1,56 @@
+"""Dense (an ordinary torch tensor) and Masked (an ordinary tensor with a mask)."""
+
+from __future__ import annotations
+
+from gossamer.formats import levels
+from gossamer.formats.base import Format
+from gossamer.formats.levels import Level
+
+
+class Dense(Format):
+    """Every value is stored: an ordinary ``torch.Tensor``, and what tables of operators call one.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> type(gs.sparsify(torch.randn(4, 4), "50%", format=gs.Dense()))
+    <class 'torch.Tensor'>
+    """
+
+    def __init__(self) -> None:
+        super().__init__("dense")
+
+    def __repr__(self) -> str:
+        return "Dense()"
+
+    def _identity(self) -> tuple[object, ...]:
+        return ("Dense",)
+
+    def stack(self, ndim: int) -> tuple[Level, ...]:
+        return (levels.Dense(),) * max(ndim, 1)
+
+
+class Masked(Format):
+    """All values are stored, and a mask says which ones are part of the tensor; the others are zero.
+
+    As fast as dense and no smaller: the format to train in, before :func:`gossamer.pack_` makes it fast.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.sparsify(torch.tensor([[1., 2.], [4., 3.]]), "50%", format=gs.Masked()).mask()
+    tensor([[False, False],
+            [ True,  True]])
+    """
+
+    def __init__(self) -> None:
+        super().__init__("dense", "bitmap")
+
+    def __repr__(self) -> str:
+        return "Masked()"
+
+    def _identity(self) -> tuple[object, ...]:
+        return ("Masked",)
+
+    def stack(self, ndim: int) -> tuple[Level, ...]:
+        return (*(levels.Dense(),) * (max(ndim, 1) - 1), levels.Bitmap())

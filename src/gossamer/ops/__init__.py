@@ -1,0 +1,27 @@
+"""How it is computed: the table of operators, dispatch, and the operators themselves.
+
+Importing this package connects :class:`gossamer.SparseTensor` to torch.
+"""
+
+from gossamer.ops import aten, backward, create, dispatch, inplace, interop, layers, matmul, pointwise, reductions, shape, softmax
+from gossamer.ops.explain import Explanation, explain
+from gossamer.ops.fallback import FallbackWarning, fallback
+from gossamer.ops.interop import from_dense, from_scipy, from_torch
+from gossamer.ops.registry import implements, implements_backward
+from gossamer.ops.sparsified import Output, sparsified_op
+from gossamer.ops.sparsify import implements_sparsifier, sparsify
+from gossamer.tensor import _handlers
+
+dispatch._SPECIAL.update(
+    inplace=inplace.call_inplace, foreach=inplace.call_foreach, out=inplace.call_out, backward=backward.with_backward
+)
+_handlers.function = dispatch.torch_function
+_handlers.aten = aten.torch_dispatch
+_handlers.to_torch = interop.to_torch
+_handlers.to_scipy = interop.to_scipy
+
+__all__ = [
+    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
+    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "pointwise", "reductions", "shape",
+    "softmax", "sparsified_op", "sparsify",
+]  # fmt: skip

@@ -1,0 +1,150 @@
+"""Copies, casts and tensors made like another one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format, Structure
+from gossamer.ops.pointwise import mask_padding
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, build, entries_of, from_entries, values_of
+
+
+def _keep(out: SparseTensor, source: SparseTensor) -> SparseTensor:
+    out.grad_format = source.grad_format
+    return out
+
+
+@implements(torch.clone, (Format,))
+def clone(input: SparseTensor, **kwargs: Any) -> SparseTensor:
+    """Copy the values; the index arrays never change, so they are shared."""
+    return _keep(build(values_of(input).clone(), input.structure), input)
+
+
+@implements("contiguous", (Format,))
+def contiguous(input: SparseTensor, **kwargs: Any) -> SparseTensor:
+    """Return the tensor itself: its values have one order, and it is the format's."""
+    return input
+
+
+@implements("data.get", (Format,))
+def data(input: SparseTensor) -> SparseTensor:
+    """Return the tensor cut off from autograd, sharing its values."""
+    return input.detach()  # type: ignore[return-value]
+
+
+@implements("data.set", (Format, Format))
+def set_data(input: SparseTensor, value: Tensor) -> None:
+    """Take the other's values, and its pattern if it has one."""
+    with torch.no_grad():
+        if isinstance(value, SparseTensor):
+            input._values = value._values
+            input._set_structure(value.structure)
+        else:
+            input.copy_(value)
+
+
+@implements("to", (Format, Format))
+def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+    """Change type or device."""
+    kwargs.pop("memory_format", None)
+    if args and isinstance(args[0], Tensor):
+        like = args[0]
+        args = (like.device, like.dtype, *args[1:])
+    before = values_of(input)
+    values = before.to(*args, **kwargs)
+    if values is before:
+        return input
+    return _keep(build(values, input.structure.to(values.device)), input)
+
+
+def _cast(name: str) -> Any:
+    def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("memory_format", None)
+        values = getattr(values_of(input), name)(*args, **kwargs)
+        return _keep(build(values, input.structure.to(values.device)), input)
+
+    return run
+
+
+for _name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "pin_memory", "type_as"):
+    implements(_name, (Format, Format))(_cast(_name))
+
+
+def _like(name: str) -> Any:
+    def run(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        options = {k: v for k, v in kwargs.items() if k not in ("memory_format", "requires_grad", "layout")}
+        values = getattr(torch, name)(input._values, *args, **options)
+        out = build(mask_padding(values, input.structure), input.structure.to(values.device))
+        return out.requires_grad_(bool(kwargs.get("requires_grad", False)))  # type: ignore[return-value]
+
+    return run
+
+
+for _name in ("zeros_like", "empty_like"):
+    implements(_name, (Format,))(_like(_name))
+
+
+def _dense_like(name: str) -> Any:
+    def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
+        options = {"dtype": input._values.dtype, "device": input._values.device, **kwargs}
+        return getattr(torch, name)(input._dense_shape, *args, **options)  # type: ignore[no-any-return]
+
+    return run
+
+
+# everywhere else than in zeros_like "like" speaks of shape and type: a tensor of ones has no zeros to leave out
+for _name, _maker in (("ones_like", "ones"), ("rand_like", "rand"), ("randn_like", "randn"), ("full_like", "full")):
+    implements(_name, (Format,))(_dense_like(_maker))
+
+
+def _new(name: str) -> Any:
+    def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+        return getattr(input._values, name)(*args, **kwargs)
+
+    return run
+
+
+for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+    implements(_name, (Format,))(_new(_name))
+
+
+@implements("is_coalesced", (Format,))
+def is_coalesced(input: SparseTensor) -> bool:
+    """Entries are always sorted, and each is there once."""
+    return True
+
+
+@implements("coalesce", (Format,))
+def coalesce(input: SparseTensor) -> SparseTensor:
+    """Return the tensor without explicit zeros."""
+    keys, values = entries_of(input)
+    keep = values != 0
+    return from_entries(keys[keep], values[keep], input._dense_shape, input.format)  # type: ignore[return-value]
+
+
+@implements(torch.equal, (Format, Format))
+def equal(input: Tensor, other: Tensor) -> Any:
+    """Are shape and all values the same, whatever the formats?"""
+    if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
+        return NotImplemented
+    if input._dense_shape != other._dense_shape or input._values.dtype != other._values.dtype:
+        return False
+    if input.structure.same(other.structure):
+        return torch.equal(input._values, other._values)
+    return not bool((input.detach() - other.detach()).any())
+
+
+def detached(input: SparseTensor) -> SparseTensor:
+    """Return the same tensor outside autograd, sharing everything."""
+    return _keep(SparseTensor(input._values.detach(), input.structure), input)
+
+
+def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
+    """aten's own form of ``to``."""
+    values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
+    structure: Structure = input.structure.to(values.device)
+    return _keep(SparseTensor(values, structure), input)

@@ -1,0 +1,95 @@
+"""gs.explain: which function would run for these arguments, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.formats import Dense, Format, Masked
+from gossamer.ops import registry
+from gossamer.ops.dispatch import METADATA, conversion, kinds_of
+from gossamer.ops.registry import operator_of
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What :func:`gossamer.explain` found; print it.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.explain(torch.cumsum, gs.from_dense(torch.eye(2), gs.COO()), 0).how
+    'fallback'
+    """
+
+    operator: str
+    formats: tuple[str, ...]
+    how: str  # "native", "conversion", "fallback" or "torch"
+    function: str
+    why: str
+    registered: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        lines = [f"{self.operator}({', '.join(self.formats)}): {self.how}", f"  {self.why}", f"  runs {self.function}"]
+        if self.registered:
+            lines += ["  registered:", *(f"    {line}" for line in self.registered)]
+        return "\n".join(lines)
+
+
+def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
+    """Tell which function would run for an operator and these arguments, and why. Nothing is computed.
+
+    An entry may still pass a call on (by returning ``NotImplemented``), when shapes or options are not its own; then
+    the next one is tried, and at last the dense fallback.
+
+    Parameters
+    ----------
+    op
+        A torch callable.
+    *args, **kwargs
+        What you would call it with.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(8, 8), "50%", format=gs.CSR())
+    >>> print(gs.explain(torch.nn.functional.linear, torch.randn(2, 8), w))  # doctest: +ELLIPSIS
+    linear(Dense, CSR): native
+      the most specific of 2 entries that take these formats is linear(Dense, Format, Dense)
+      runs gossamer.ops.matmul.linear
+      ...
+    """
+    operator = operator_of(op)
+    ordered = (args[1], args[0], *args[2:]) if operator.swapped and len(args) > 1 else args
+    kinds = kinds_of((*ordered, *kwargs.values()))
+    formats = tuple(k.__name__ for k in kinds if k is not None)
+    registered = tuple(str(e) for e in registry.entries(operator.name))
+
+    def answer(how: str, function: str, why: str) -> Explanation:
+        return Explanation(operator.name, formats, how, function, why, registered)
+
+    if operator.name in METADATA or all(k in (None, Dense) for k in kinds):
+        return answer("torch", _name(op), "no sparse tensor's values are needed")
+    fitting = registry.candidates(operator.name, kinds)
+    if fitting:
+        best = fitting[0]
+        signature = f"{best.operator}({', '.join(f.__name__ for f in best.formats)})"
+        entries = f"{len(registered)} {'entry' if len(registered) == 1 else 'entries'}"
+        return answer("native", _name(best.function), f"the most specific of {entries} that take these formats is {signature}")
+    converted = conversion(operator.name, kinds)
+    if converted is not None:
+        entry, targets = converted
+        names = ", ".join(t.__name__ for t in targets)
+        return answer("conversion", _name(entry.function), f"inputs are converted to ({names}), losing nothing")
+    if all(k in (None, Dense, Masked) for k in kinds):
+        return answer("native", _name(op), "Masked stores a dense tensor, and torch computes on it")
+    why = "no entry takes these formats: sparse inputs are made dense, the result is dense"
+    return answer("fallback", _name(op), why)
+
+
+def _name(function: Any) -> str:
+    module = getattr(function, "__module__", None) or "torch"
+    return f"{module}.{getattr(function, '__qualname__', getattr(function, '__name__', function))}"
+
+
+__all__ = ["Explanation", "Format", "explain"]

@@ -1,0 +1,96 @@
+"""What happens where no entry fits: compute on dense copies. Always right; said once, or an error if you like."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from gossamer.tensor import SparseTensor
+
+_POLICIES = ("warn", "error", "silent")
+_policy = "warn"
+_told: set[tuple[str, tuple[str, ...]]] = set()
+
+
+class FallbackWarning(UserWarning):
+    """An operator had no function for the formats it was given, and ran on dense copies.
+
+    Examples
+    --------
+    >>> import warnings, gossamer as gs
+    >>> warnings.simplefilter("error", gs.FallbackWarning)
+    """
+
+
+class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
+    """Choose what a dense fallback does: ``"warn"`` (once for an operator and formats), ``"error"`` or ``"silent"``.
+
+    Called, it sets the policy for the process; as a context manager it puts the old one back at the end.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> t = gs.from_dense(torch.eye(3), gs.CSR())
+    >>> with gs.fallback("error"):
+    ...     torch.linalg.inv(t)
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: linalg_inv has no function for (CSR); allow the dense copy with gs.fallback("warn"), or ...
+    """
+
+    def __init__(self, policy: str) -> None:
+        global _policy
+        if policy not in _POLICIES:
+            raise ValueError(f"fallback is one of {', '.join(_POLICIES)}, not {policy!r}")
+        self._before, _policy = _policy, policy
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        global _policy
+        _policy = self._before
+
+
+def announce(name: str, kinds: tuple[str, ...]) -> None:
+    """Say that an operator is about to run on dense copies, as the policy wants it."""
+    if torch.compiler.is_compiling() or _policy == "silent":
+        return
+    formats = ", ".join(kinds)
+    if _policy == "error":
+        raise NotImplementedError(
+            f'{name} has no function for ({formats}); allow the dense copy with gs.fallback("warn"), or register one '
+            f"with @gs.implements. gs.explain({name}, ...) lists what is there"
+        )
+    if (name, kinds) not in _told:
+        _told.add((name, kinds))
+        message = f"{name} has no function for ({formats}) and ran on a dense copy: right, but not sparse"
+        warnings.warn(message, FallbackWarning, stacklevel=4)
+
+
+def densify(tree: Any) -> Any:
+    """Return the arguments with every sparse tensor as a dense one."""
+    return tree_map(lambda a: a.to_dense() if isinstance(a, SparseTensor) else a, tree)
+
+
+def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
+    """Every sparse tensor in the arguments, in lists too."""
+    if isinstance(tree, SparseTensor):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for item in tree:
+            yield from sparse_leaves(item)
+    elif isinstance(tree, dict):
+        for item in tree.values():
+            yield from sparse_leaves(item)
+
+
+def is_dense(value: Any) -> bool:
+    """Is it an ordinary tensor?"""
+    return isinstance(value, Tensor) and not isinstance(value, SparseTensor)

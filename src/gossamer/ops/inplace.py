@@ -1,0 +1,164 @@
+"""In place: an operator writes to the stored positions of its target, and only there.
+
+This is what keeps a model sparse while it trains: ``weight.add_(update)`` gives torch's dense result at every stored
+position and leaves the others zero, whatever the format of the update. Operators that are not in place never drop a
+value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.ops import dispatch
+from gossamer.ops.fallback import densify, sparse_leaves
+from gossamer.ops.pointwise import POINTWISE, mask_padding
+from gossamer.ops.registry import Operator
+from gossamer.tensor import SparseTensor, gather, values_of
+
+#: In-place operators that fill a tensor, whatever it held.
+FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
+
+
+class _Write(torch.autograd.Function):
+    """Overwrite the values of a tensor; its gradient goes to what was written."""
+
+    @staticmethod
+    def forward(ctx: Any, target: SparseTensor, values: Tensor) -> SparseTensor:
+        target._values.copy_(values)
+        ctx.structure = target.structure
+        ctx.mark_dirty(target)
+        return target
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        return None, gather(grad, ctx.structure)
+
+
+def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an in-place operator."""
+    target, name = args[0], operator.name
+    kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
+    if not isinstance(target, SparseTensor):
+        return func(target, *densify(args[1:]), **densify(kwargs))
+    if name == "copy":
+        return copy_(target, *args[1:], **kwargs)
+    if name in FILLS:
+        return _fill(target, func, args[1:], kwargs)
+    tracked = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(args))
+    if name in POINTWISE and not tracked and operator.inplace:
+        return _on_values(target, func, args[1:], kwargs)
+    return write(target, _result(name, func, operator, args, kwargs))
+
+
+def write(target: SparseTensor, result: Tensor) -> SparseTensor:
+    """Write a result to the stored positions of the target."""
+    values = gather(result, target.structure)
+    if torch.is_grad_enabled() and (target.requires_grad or values.requires_grad):
+        return _Write.apply(target, values)  # type: ignore[no-any-return,no-untyped-call]
+    target._values.copy_(values)
+    return target
+
+
+def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> SparseTensor:
+    """Copy: a sparse source brings its pattern along, a dense one fills the stored positions."""
+    if source.shape != target._dense_shape:
+        source = source.expand(target._dense_shape)
+    if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():
+        return write(target, source.to(target._values.device))
+    moved = source.detach().to_format(target.format)
+    structure = moved.structure.to(target._values.device)
+    target._values = moved._values.to(target._values, copy=True)
+    target._set_structure(structure)
+    return target
+
+
+def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
+    if torch.is_grad_enabled() and target.requires_grad:
+        if target.is_leaf:
+            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+        return write(target, SparseTensor(func(target._values.clone(), *args, **kwargs), target.structure))
+    func(target._values, *args, **kwargs)
+    mask_padding(target._values, target.structure, inplace=True)
+    return target
+
+
+def _on_values(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
+    structure = target.structure
+
+    def operand(value: Any) -> Any:
+        if isinstance(value, SparseTensor):
+            return gather(value if value._dense_shape == structure.shape else value.expand(structure.shape), structure)
+        if isinstance(value, Tensor) and value.dim() > 0:
+            return gather(value.expand(structure.shape), structure)
+        return value
+
+    func(target._values, *(operand(a) for a in args), **{k: operand(v) for k, v in kwargs.items()})
+    mask_padding(target._values, structure, inplace=True)
+    return target
+
+
+def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Out-of-place result of an in-place operator."""
+    for function in dispatch.find(name, dispatch.kinds_of(args)):
+        result = function(*args, **kwargs)
+        if result is not NotImplemented:
+            return result  # type: ignore[no-any-return]
+    dense = args[0].to_dense()
+    dense = dense.clone() if dense.requires_grad or not operator.inplace else dense
+    return dispatch.on_dense(name, func, (dense, *args[1:]), kwargs)  # type: ignore[no-any-return]
+
+
+def call_foreach(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a ``_foreach_`` operator one tensor at a time; lists go element by element, anything else to each."""
+    name = operator.name.removeprefix("_foreach_")
+    single = getattr(torch.Tensor, name + "_" * operator.inplace, None) or getattr(torch, name)
+    count = len(args[0])
+
+    def pick(value: Any, i: int) -> Any:
+        return value[i] if isinstance(value, (list, tuple)) else value
+
+    out = [single(*(pick(a, i) for a in args), **{k: pick(v, i) for k, v in kwargs.items()}) for i in range(count)]
+    return None if operator.inplace else out
+
+
+def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator with ``out=``: compute, then write."""
+    rest = {k: v for k, v in kwargs.items() if k != "out"}
+    out = kwargs["out"]
+    if not list(sparse_leaves(out)):
+        return func(*densify(args), **densify(rest), out=out)
+    result = dispatch.run(operator, func, args, rest)
+    if isinstance(out, SparseTensor):
+        with torch.no_grad():
+            return write(out, result)
+    with torch.no_grad():
+        for one, value in zip(out, result, strict=True):
+            one.copy_(value)
+    return out
+
+
+def _tensors(args: tuple[Any, ...]) -> list[Tensor]:
+    return [a for a in args if isinstance(a, Tensor)]
+
+
+def adam_on_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Fused optimizer steps: the lists of a sparse parameter share its pattern, so they run on the values."""
+    owners = args[0]
+
+    def item(value: Any, i: int) -> Any:
+        sparse = isinstance(owners[i], SparseTensor)
+        if isinstance(value, Tensor) and sparse and value.shape == owners[i].shape:
+            return gather(value, owners[i].structure)
+        return value
+
+    def column(value: Any) -> Any:
+        return [item(v, i) for i, v in enumerate(value)] if isinstance(value, (list, tuple)) else value
+
+    with torch.no_grad():
+        return func(*(column(a) for a in args), **{k: column(v) for k, v in kwargs.items()})
+
+
+__all__ = ["adam_on_values", "call_foreach", "call_inplace", "call_out", "copy_", "values_of", "write"]

@@ -1,0 +1,108 @@
+"""The products of a compressed matrix, as torch operators that torch.compile and export take as they are.
+
+``spmm`` multiplies, ``sddmm`` samples a product of two dense matrices at stored positions; each is the other's
+gradient. The arrays are those of :class:`gossamer.formats.structure.Matrix`: compressed rows of A (rows x cols).
+Today they call torch's own CSR kernels on arrays whose promises were checked when they were made; what they cost beyond
+those kernels is in ``benchmarks/overhead.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+_library = torch.library.Library("gossamer", "DEF")
+_library.define(
+    "spmm(Tensor pos, Tensor crd, Tensor values, int rows, int cols, bool transposed, Tensor x, bool tokens_first)"
+    " -> Tensor"
+)
+_library.define("sddmm(Tensor pos, Tensor crd, int rows, int cols, Tensor left, Tensor right) -> Tensor")
+
+_NATIVE = (torch.float32, torch.float64)
+_transposes: Any = WeakIdKeyDictionary()
+
+
+def spmm(
+    pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, transposed: bool, x: Tensor, tokens_first: bool
+) -> Tensor:
+    """A @ x, or A^T @ x; the result is feature-major, or token-major (its transpose) with ``tokens_first``."""
+    if transposed:
+        pos, crd, order = _transpose(pos, crd, rows, cols)
+        values, rows, cols = values[order], cols, rows
+    tokens = x.shape[1]
+    out = x.new_empty((tokens, rows)) if tokens_first else x.new_empty((rows, tokens))
+    if not (crd.numel() and out.numel()):
+        return out.zero_()
+    if values.dtype not in _NATIVE:
+        return out.copy_(_wide(pos, crd, values, rows, cols, x, tokens_first))
+    a = torch.sparse_csr_tensor(pos, crd, values, (rows, cols), check_invariants=False)
+    target = out.t() if tokens_first else out
+    torch.mm(a, x, out=target)
+    return out
+
+
+def _wide(
+    pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, x: Tensor, tokens_first: bool
+) -> Tensor:
+    """Types that have no kernel: half precision sums in float32, the rest goes entry by entry."""
+    if values.dtype in (torch.float16, torch.bfloat16):
+        return spmm(pos, crd, values.float(), rows, cols, False, x.float(), tokens_first)
+    row = _rows_of(pos, crd)
+    out = x.new_zeros((rows, x.shape[1])).index_add_(0, row, values[:, None] * x[crd.long()])
+    return out.t() if tokens_first else out
+
+
+def sddmm(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: Tensor) -> Tensor:
+    """left[row] . right[col] for every stored (row, col): ``(left @ right.T)`` at the stored positions."""
+    if not (crd.numel() and left.shape[1]):
+        return left.new_zeros(crd.numel())
+    if left.dtype in _NATIVE and left.device.type == "cpu":
+        zeros = left.new_zeros(crd.numel())
+        pattern = torch.sparse_csr_tensor(pos, crd, zeros, (rows, cols), check_invariants=False)
+        return torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+    if left.dtype in (torch.float16, torch.bfloat16):
+        return sddmm(pos, crd, rows, cols, left.float(), right.float()).to(left.dtype)
+    row, col = _rows_of(pos, crd), crd.long()
+    chunk = max(1, 2**22 // max(left.shape[1], 1))
+    parts = [(left[r] * right[c]).sum(1) for r, c in zip(row.split(chunk), col.split(chunk), strict=True)]
+    return torch.cat(parts)
+
+
+def _rows_of(pos: Tensor, crd: Tensor) -> Tensor:
+    every = torch.arange(pos.numel() - 1, device=pos.device)
+    return torch.repeat_interleave(every, pos.diff(), output_size=crd.numel())
+
+
+def _transpose(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Compressed rows of A^T and the order of its values; made once for a structure and kept with it."""
+    known = _transposes.get(crd)
+    if known is not None:
+        return known  # type: ignore[no-any-return]
+    order = torch.argsort(crd, stable=True)
+    counts = torch.bincount(crd, minlength=cols)
+    pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)
+    pos_t[1:] = counts.cumsum(0)
+    made = (pos_t, _rows_of(pos, crd)[order].to(crd.dtype), order)
+    _transposes[crd] = made
+    return made
+
+
+def _spmm_fake(
+    pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, transposed: bool, x: Tensor, tokens_first: bool
+) -> Tensor:
+    out, tokens = (cols if transposed else rows), x.shape[1]
+    return x.new_empty((tokens, out) if tokens_first else (out, tokens))
+
+
+def _sddmm_fake(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty(crd.shape[0])
+
+
+for _device in ("CPU", "CUDA"):
+    _library.impl("spmm", spmm, _device)
+    _library.impl("sddmm", sddmm, _device)
+_library._register_fake("spmm", _spmm_fake)
+_library._register_fake("sddmm", _sddmm_fake)

@@ -1,0 +1,208 @@
+"""Sums, means, extremes and norms: dense results, computed from the stored entries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, entries_of, values_of
+
+Dims = int | Sequence[int] | None
+
+
+class Groups:
+    """The stored entries grouped by where a reduction over some dimensions puts them."""
+
+    def __init__(self, tensor: SparseTensor, dim: Dims) -> None:
+        shape = tensor._dense_shape
+        self.dims = reduced_dims(dim, len(shape))
+        kept = [d for d in range(len(shape)) if d not in self.dims]
+        self.shape = tuple(shape[d] for d in kept)
+        self.size = math.prod(shape[d] for d in self.dims)
+        keys, self.values = entries_of(tensor)
+        self.group = keys.new_zeros(keys.numel())
+        stride = 1
+        for d in reversed(kept):
+            below = math.prod(shape[d + 1 :])
+            self.group = self.group + (keys // max(below, 1)) % max(shape[d], 1) * stride
+            stride *= shape[d]
+        self.count = stride if kept else 1
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum within each group, flat."""
+        return values.new_zeros(self.count).index_add(0, self.group, values)
+
+    def stored(self) -> Tensor:
+        """How many entries of each group are stored."""
+        return torch.bincount(self.group, minlength=self.count)
+
+    def extreme(self, which: str) -> Tensor:
+        """Return the largest ("amax") or smallest ("amin") of each group; places not stored count as zero."""
+        worst = -math.inf if which == "amax" else math.inf
+        if not self.values.is_floating_point():
+            info = torch.iinfo(self.values.dtype)
+            worst = info.min if which == "amax" else info.max
+        out = self.values.new_full((self.count,), worst).scatter_reduce(0, self.group, self.values, which)
+        bounded = out.clamp(min=0) if which == "amax" else out.clamp(max=0)
+        return torch.where(self.stored() < self.size, bounded, out)
+
+    def shaped(self, out: Tensor, keepdim: bool, ndim: int) -> Tensor:
+        """Give a flat result its shape."""
+        if not keepdim:
+            return out.view(self.shape)
+        sizes = iter(self.shape)
+        return out.view([1 if d in self.dims else next(sizes) for d in range(ndim)])
+
+
+def reduced_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
+    """Return the dimensions to reduce, counted from 0; None and () mean all."""
+    if dim is None or (not isinstance(dim, int) and len(dim) == 0):
+        return tuple(range(ndim))
+    dims = (dim,) if isinstance(dim, int) else tuple(dim)
+    for d in dims:
+        if not -max(ndim, 1) <= d < max(ndim, 1):
+            raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {d})")
+    if ndim == 0:
+        return ()
+    wrapped = tuple(d % ndim for d in dims)
+    if len(set(wrapped)) != len(wrapped):
+        raise RuntimeError(f"dim {wrapped[0]} appears multiple times in the list of dims")
+    return wrapped
+
+
+@implements(torch.sum, (Format,))
+def sum(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Sum over all or some dimensions."""
+    if not isinstance(dim, (int, list, tuple, type(None))) or (input._values.dtype == torch.bool and dtype is None):
+        return NotImplemented
+    if len(reduced_dims(dim, input.dim())) == input.dim() and not keepdim:
+        return values_of(input).sum(dtype=dtype)
+    groups = Groups(input, dim)
+    values = groups.values if dtype is None else groups.values.to(dtype)
+    if not values.is_floating_point() and not values.is_complex() and dtype is None:
+        values = values.long()
+    return groups.shaped(groups.sum(values), keepdim, input.dim())
+
+
+@implements(torch.mean, (Format,))
+def mean(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Mean over all or some dimensions; places not stored count as zero."""
+    if not input.is_floating_point() and dtype is None:
+        return NotImplemented
+    total = sum(input, dim, keepdim, dtype=dtype)
+    if total is NotImplemented:
+        return NotImplemented
+    return total / math.prod(input._dense_shape[d] for d in reduced_dims(dim, input.dim()))
+
+
+def _extreme(which: str) -> Any:
+    def run(input: SparseTensor, dim: Dims = (), keepdim: bool = False) -> Any:
+        groups = Groups(input, dim)
+        if groups.size == 0 or input._values.dtype == torch.bool or input.is_complex():
+            return NotImplemented
+        return groups.shaped(groups.extreme(which), keepdim, input.dim())
+
+    return run
+
+
+amax = implements(torch.amax, (Format,))(_extreme("amax"))
+amin = implements(torch.amin, (Format,))(_extreme("amin"))
+
+
+@implements(torch.max, (Format,))
+def max_(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+    """Return the largest of all values."""
+    return NotImplemented if args or kwargs else amax(input)
+
+
+@implements(torch.min, (Format,))
+def min_(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+    """Return the smallest of all values."""
+    return NotImplemented if args or kwargs else amin(input)
+
+
+@implements(torch.any, (Format,))
+def any_(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
+    """Is any value not zero?"""
+    return NotImplemented if args or kwargs else values_of(input).any()
+
+
+@implements(torch.count_nonzero, (Format,))
+def count_nonzero(input: SparseTensor, dim: Dims = None) -> Any:
+    """Count values that are not zero."""
+    if dim is None:
+        return torch.count_nonzero(values_of(input))
+    groups = Groups(input, dim)
+    return groups.shaped(groups.sum((groups.values != 0).long()), False, input.dim())
+
+
+@implements(torch.linalg.vector_norm, (Format,))
+def vector_norm(
+    x: SparseTensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
+    """Norm of the vector of all values, or along dimensions; what isn't stored adds nothing."""
+    if not (isinstance(ord, (int, float)) and ord > 0) or x.numel() == 0:
+        return NotImplemented
+    every = len(reduced_dims(dim, x.dim())) == x.dim()
+    if every and not keepdim:
+        values = values_of(x)
+        return torch.linalg.vector_norm(values, ord, dtype=dtype) if values.numel() else values.sum()
+    if dtype is not None or math.isinf(ord) or x.is_complex():
+        return NotImplemented
+    groups = Groups(x, dim)
+    powers = groups.sum(groups.values.abs() ** ord)
+    zero = powers == 0  # the root has no slope there: torch's norm gives a gradient of 0, and so does this
+    return groups.shaped(torch.where(zero, 0.0, torch.where(zero, 1.0, powers) ** (1 / ord)), keepdim, x.dim())
+
+
+@implements(torch.norm, (Format,))
+def norm(input: SparseTensor, p: Any = "fro", dim: Dims = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    """Return the norm, torch.norm's way."""
+    if p in ("fro", None):
+        p = 2
+    if not isinstance(p, (int, float)) or input.is_complex() or (isinstance(dim, (list, tuple)) and len(dim) == 0):
+        return NotImplemented
+    return vector_norm(input, float(p), dim, keepdim, dtype=dtype)
+
+
+def _moments(
+    input: SparseTensor, dim: Any, unbiased: Any, correction: Any, keepdim: bool
+) -> tuple[Tensor, Tensor] | None:
+    """Variance and mean; two passes over the stored entries, and the others at once."""
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
+    if unbiased is not None:
+        correction = int(unbiased)
+    if not input.is_floating_point() or (correction is not None and not isinstance(correction, (int, float))):
+        return None
+    groups = Groups(input, dim)
+    freedom = groups.size - (1 if correction is None else correction)
+    if freedom <= 0:
+        return None
+    mean = groups.sum(groups.values) / groups.size
+    squares = groups.sum((groups.values - mean[groups.group]) ** 2) + (groups.size - groups.stored()) * mean**2
+    return groups.shaped(squares / freedom, keepdim, input.dim()), groups.shaped(mean, keepdim, input.dim())
+
+
+def _spread(root: bool, both: bool) -> Any:
+    def run(
+        input: SparseTensor, dim: Any = None, unbiased: Any = None, keepdim: bool = False, *, correction: Any = None
+    ) -> Any:
+        found = _moments(input, dim, unbiased, correction, keepdim)
+        if found is None:
+            return NotImplemented
+        var, mean = found
+        var = var.sqrt() if root else var
+        return (var, mean) if both else var
+
+    return run
+
+
+for _name, _root, _both in (("var", 0, 0), ("std", 1, 0), ("var_mean", 0, 1), ("std_mean", 1, 1)):
+    implements(_name, (Format,))(_spread(bool(_root), bool(_both)))

@@ -1,0 +1,206 @@
+"""One flat table: from an operator and the formats of its inputs to the function that computes it.
+
+An operator is known by one name however it is called: ``torch.add``, ``Tensor.add``, ``a + b`` and ``aten.add.Tensor``
+are all ``"add"``; ``Tensor.add_`` is ``"add"`` in place.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+from gossamer.formats import Format
+
+Function = Callable[..., Any]
+Kinds = tuple[type[Format] | None, ...]
+
+
+class Operator(NamedTuple):
+    """The one name of an operator, and how this call of it was written."""
+
+    name: str
+    inplace: bool = False
+    swapped: bool = False  # __radd__ and its like: the operands come in the other order
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the table."""
+
+    operator: str
+    formats: tuple[type[Format], ...]
+    function: Function
+    required: int  # positional arguments the function can't do without
+    inline: type | None = None  # the sparsifier it applies as it computes
+
+    def __str__(self) -> str:
+        formats = ", ".join(f.__name__ for f in self.formats)
+        return f"{self.operator}({formats}) by {self.function.__module__}.{self.function.__qualname__}"
+
+
+_TABLE: dict[str, list[Entry]] = {}
+_BACKWARD: dict[str, list[Entry]] = {}
+_FOUND: dict[tuple[str, Kinds], tuple[Function, ...]] = {}
+_OPERATORS: dict[Any, Operator] = {}
+
+_DUNDER = {
+    "truediv": "div", "itruediv": "div", "rtruediv": "div", "rdiv": "div", "idiv": "div", "invert": "logical_not",
+    "floordiv": "floor_divide", "rfloordiv": "floor_divide", "ifloordiv": "floor_divide", "mod": "remainder",
+    "rmod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "iand": "bitwise_and",
+}  # fmt: skip
+_ARITHMETIC = ("add", "sub", "mul", "matmul", "pow", "mod", "div", "truediv", "floordiv", "and", "or", "xor")
+_ALIASES = {
+    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs",
+    "arcsin": "asin", "arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh", "fix": "trunc", "clip": "clamp",
+    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
+    "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
+    "_softmax": "softmax", "_log_softmax": "log_softmax", "_unsafe_view": "reshape", "view": "reshape",
+    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos",
+}  # fmt: skip
+
+
+def operator_of(func: Any) -> Operator:
+    """Return the operator that a torch callable stands for.
+
+    Examples
+    --------
+    >>> import torch
+    >>> operator_of(torch.Tensor.__rsub__)
+    Operator(name='sub', inplace=False, swapped=True)
+    >>> operator_of(torch.Tensor.mul_), operator_of(torch.ops.aten.mul.Tensor)
+    (Operator(name='mul', inplace=True, swapped=False), Operator(name='mul', inplace=False, swapped=False))
+    """
+    known = _OPERATORS.get(func)
+    if known is None:
+        known = _OPERATORS[func] = _name_operator(func)
+    return known
+
+
+def _name_operator(func: Any) -> Operator:
+    if isinstance(func, torch._ops.OpOverload):
+        name = func._schema.name.split("::")[1]
+    elif isinstance(func, str):
+        name = func
+    else:
+        name = getattr(func, "__name__", str(func))
+    if name in ("__get__", "__set__"):  # a property of Tensor: T, grad, data, ...
+        return Operator(f"{func.__self__.__name__}.{name.strip('_')}")
+    if name.startswith("__") and name.endswith("__"):
+        return _name_dunder(name[2:-2])
+    inplace = name.endswith("_") and not name.endswith("__")
+    name = name[:-1] if inplace else name
+    return Operator(_ALIASES.get(name, name), inplace)
+
+
+def _name_dunder(name: str) -> Operator:
+    if name[:1] == "r" and name[1:] in _ARITHMETIC:
+        return Operator(_DUNDER.get(name, name[1:]), swapped=True)
+    if name[:1] == "i" and name[1:] in _ARITHMETIC:
+        return Operator(_DUNDER.get(name, name[1:]), inplace=True)
+    return Operator(_DUNDER.get(name, name if name in (*_ARITHMETIC, "neg", "abs", *_COMPARE) else f"__{name}__"))
+
+
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def implements(operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None) -> Callable[[Function], Function]:
+    """Register a function for an operator and the formats of its inputs.
+
+    The most specific entry wins: ``gs.CSR`` before ``gs.Format`` (any format); among equals the latest. Arguments that
+    are no tensors (numbers, None, a bias left out) match every format. A function may return ``NotImplemented`` to
+    leave a case to the next entry.
+
+    Parameters
+    ----------
+    operator
+        A torch callable (``torch.add``, ``torch.nn.functional.linear``) in any of its spellings.
+    formats
+        A format class for each tensor argument, in order.
+    inline
+        A sparsifier class that the function applies as it computes; it then gets ``sparsifier=`` and is used for
+        :func:`gossamer.sparsified_op` with such an inline sparsifier.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> @gs.implements(torch.trace, (gs.COO,))
+    ... def trace_coo(t):
+    ...     row, col = t.structure.arrays["crd0"], t.structure.arrays["crd1"]
+    ...     return t.values()[row == col].sum()
+    >>> torch.trace(gs.from_dense(torch.eye(3), gs.COO()))
+    tensor(3.)
+    """
+    return _register(_TABLE, operator, formats, inline)
+
+
+def implements_backward(operator: Any, formats: tuple[type[Format], ...]) -> Callable[[Function], Function]:
+    """Register the backward of an operator for the formats of its inputs.
+
+    The function gets ``(grad, *inputs)`` and returns the gradient of each input, or None. Without one, gradients
+    follow from what the forward function does with :meth:`SparseTensor.values`.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> @gs.implements_backward(torch.trace, (gs.COO,))
+    ... def trace_coo_backward(grad, t):
+    ...     return gs.from_dense(torch.eye(*t.shape), gs.COO()) * grad
+    """
+    return _register(_BACKWARD, operator, formats, None)
+
+
+def _register(
+    table: dict[str, list[Entry]], operator: Any, formats: tuple[type[Format], ...], inline: type | None
+) -> Callable[[Function], Function]:
+    name = operator_of(operator).name
+    for format in formats:
+        if not (isinstance(format, type) and issubclass(format, Format)):
+            raise TypeError(f"formats must be classes such as gs.CSR, not {format!r}")
+
+    def register(function: Function) -> Function:
+        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+        required = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline))
+        _FOUND.clear()
+        return function
+
+    return register
+
+
+def entries(name: str) -> list[Entry]:
+    """Return the lines of the table for an operator."""
+    return _TABLE.get(name, [])
+
+
+def candidates(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
+    """Return the entries that take these formats, the most specific first."""
+    fitting = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
+    return sorted(reversed(fitting), key=lambda e: _distance(e, kinds))
+
+
+def backward_of(name: str, kinds: Kinds) -> Entry | None:
+    """Return the backward registered for these formats, if there is one."""
+    found = candidates(name, kinds, _BACKWARD)
+    return found[0] if found else None
+
+
+def inline_entry(name: str, kinds: Kinds, sparsifier: object) -> Entry | None:
+    """Return the entry that applies such a sparsifier as it computes, if there is one."""
+    fitting = [e for e in _TABLE.get(name, []) if e.inline and isinstance(sparsifier, e.inline) and matches(e, kinds)]
+    return min(reversed(fitting), key=lambda e: _distance(e, kinds), default=None)
+
+
+def matches(entry: Entry, kinds: Kinds) -> bool:
+    """Does the entry take inputs of these kinds? (None: not a tensor.)"""
+    if sum(k is not None for k in kinds[len(entry.formats) :]):
+        return False
+    return all(k is None or issubclass(k, f) for k, f in zip(kinds, entry.formats, strict=False))
+
+
+def _distance(entry: Entry, kinds: Kinds) -> int:
+    pairs = zip(kinds, entry.formats, strict=False)
+    return sum(k.__mro__.index(f) for k, f in pairs if k is not None)

@@ -1,0 +1,48 @@
+"""Softmax over the stored entries.
+
+A place that isn't stored is a choice that isn't there, not a score of zero: it counts as minus infinity, and the result
+has the pattern of its input. This is what a sparse attention mask means, what ``torch.sparse.softmax`` does, and the one
+operator where a SparseTensor is not read as a dense tensor with zeros. It is the same in every format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format
+from gossamer.ops.reductions import Groups
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, build, placed
+
+
+def _parts(input: SparseTensor, dim: int, dtype: torch.dtype | None) -> tuple[Groups, Tensor, Tensor]:
+    """Groups along the dimension, the scores less the largest of their group, and the sums of their exponentials."""
+    groups = Groups(input, dim)
+    values = groups.values if dtype is None else groups.values.to(dtype)
+    top = values.new_full((groups.count,), float("-inf")).scatter_reduce(0, groups.group, values.detach(), "amax")
+    shifted = values - top[groups.group]
+    return groups, shifted, groups.sum(shifted.exp())
+
+
+@implements(torch.softmax, (Format,))
+def softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Softmax along a dimension, over the stored entries."""
+    return _softmax(input, dim, dtype, log=False)
+
+
+@implements(torch.log_softmax, (Format,))
+def log_softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Logarithm of the softmax along a dimension, over the stored entries."""
+    return _softmax(input, dim, dtype, log=True)
+
+
+def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:
+    if not isinstance(dim, int) or not input.is_floating_point():
+        return NotImplemented
+    groups, shifted, total = _parts(input, dim, dtype)
+    out = shifted - total.log()[groups.group] if log else shifted.exp() / total[groups.group]
+    structure = input.structure
+    return build(placed(out, structure.entries().where, structure), structure)

@@ -1,0 +1,44 @@
+"""Everything stays: the baseline, and the sparsifier of operators whose result is as sparse as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import STREAMING, Cost, Pattern
+
+
+@dataclass(frozen=True)
+class KeepAll(Pattern):
+    """Every value stays. It looks at no score, so NaN and infinite ones pass.
+
+    Examples
+    --------
+    >>> import torch
+    >>> KeepAll().select(torch.zeros(3))
+    tensor([True, True, True])
+    >>> str(KeepAll())
+    'keep all'
+    """
+
+    def pick(self, scores: Tensor) -> Tensor:
+        return torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
+
+    def select(self, scores: Tensor) -> Tensor:
+        # An overflowed gradient must pass through untouched (mixed precision counts on it): NaN is no error here.
+        if not isinstance(scores, Tensor) or not scores.dtype.is_floating_point:
+            return super().select(scores)
+        return self.pick(scores)
+
+    @property
+    def cost(self) -> Cost:
+        return STREAMING
+
+    def sparsity_of(self, shape: Sequence[int]) -> float:
+        return 0.0
+
+    def __str__(self) -> str:
+        return "keep all"

@@ -1,0 +1,49 @@
+"""Values above a threshold stay."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+
+from torch import Tensor
+
+from .base import STREAMING, Cost, Pattern
+
+
+@dataclass(frozen=True)
+class Threshold(Pattern):
+    """Scores strictly above `t` stay, so `Threshold(0.0)` with magnitudes drops the exact zeros and nothing else.
+
+    Parameters
+    ----------
+    t
+        Any finite number. It is compared in the precision of the scores.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Threshold(0.5).select(torch.tensor([0.2, 0.5, 0.9]))
+    tensor([False, False,  True])
+    >>> str(Threshold(0.5))
+    '|x| > 0.5'
+    """
+
+    t: float
+
+    def __post_init__(self) -> None:
+        if isinstance(self.t, bool) or not isinstance(self.t, Real):
+            raise TypeError(f"Threshold needs a number, got {self.t!r} of type {type(self.t).__name__}.")
+        if not math.isfinite(self.t):
+            raise ValueError(f"Threshold needs a finite number, got {self.t!r}. To keep everything use KeepAll().")
+        object.__setattr__(self, "t", float(self.t))
+
+    def pick(self, scores: Tensor) -> Tensor:
+        return scores > self.t
+
+    @property
+    def cost(self) -> Cost:
+        return STREAMING
+
+    def __str__(self) -> str:
+        return f"|x| > {self.t!r}"

@@ -1,0 +1,79 @@
+"""What every score is: a pure function from a tensor, and what it needs besides, to how much each value matters."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+
+class Score(ABC):
+    """How much each value of a tensor matters; higher stays.
+
+    Calling a score checks its arguments, keeps autograd out and computes in float32 at least. Keywords that a score
+    doesn't need are ignored, so that a caller can pass all it has.
+
+    Examples
+    --------
+    A score of your own is one method, and the names of what it needs:
+
+    >>> from dataclasses import dataclass
+    >>> import torch
+    >>> @dataclass(frozen=True)
+    ... class Closeness(Score):
+    ...     needs = ("target",)
+    ...     def rate(self, weight, *, target, **_):
+    ...         return -(weight - target).abs()
+    >>> Closeness()(torch.tensor([1.0, 2.0]), target=torch.tensor([1.0, 4.0]))
+    tensor([-0., -2.])
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Names of the keywords without which it can't be computed."""
+
+    @abstractmethod
+    def rate(self, weight: Tensor, **context: Any) -> Tensor:
+        """The score itself: `weight` is float32 or float64 and detached; the answer has its shape.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gossamer.scores import Magnitude
+        >>> Magnitude().rate(torch.tensor([-2.0, 1.0]))
+        tensor([2., 1.])
+        """
+
+    def __call__(self, weight: Tensor, **context: Any) -> Tensor:
+        name = type(self).__name__
+        weight = as_real(name, "tensor to score", weight)
+        missing = [need for need in self.needs if context.get(need) is None]
+        if missing:
+            wanted = ", ".join(f"{need}=..." for need in self.needs)
+            raise ValueError(f"{name} needs {' and '.join(missing)}, which wasn't given. Pass {wanted} as keyword.")
+        with torch.no_grad():
+            return self.rate(weight, **context)
+
+
+def as_real(who: str, what: str, x: Tensor) -> Tensor:
+    """`x` as float32 or float64, detached; or an error that names who wanted what."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{who}: the {what} must be a torch.Tensor, got {type(x).__name__}.")
+    if not x.dtype.is_floating_point:
+        raise TypeError(
+            f"{who}: the {what} must be real floating-point, got {x.dtype}. Convert it with .float() first."
+        )
+    x = x.detach()
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def like_weight(who: str, what: str, x: Tensor, weight: Tensor, leading: int = 0) -> Tensor:
+    """`x` checked to be of the weight's shape, with at least `leading` dimensions before it where that isn't 0."""
+    x = as_real(who, what, x)
+    extra = x.dim() - weight.dim()
+    if extra < 0 or (extra > 0 and not leading) or x.shape[extra:] != weight.shape:
+        shape = ", ".join(map(str, weight.shape))
+        allowed = f"({shape})" + (f", or (..., {shape})" if leading else "")
+        raise ValueError(f"{who}: {what} must have the weight's shape {allowed}, got {tuple(x.shape)}.")
+    return x

@@ -1,0 +1,432 @@
+"""Sparsifiers: a score with a pattern. Any score goes with any pattern; the usual ones have names.
+
+================================  ======  ========  =============
+sparsifier                        passes  memory    kind
+================================  ======  ========  =============
+`KeepAll()`                       1       O(1)      streaming
+`RandomFraction(p)`               1       O(1)      streaming
+`ScalarThreshold(t)`              1       O(1)      streaming
+`ScalarFraction(p)`               2       O(nnz)    materializing
+`BlockwiseFraction(p, block)`     2       O(nnz)    materializing
+`PerBlockFraction(n, m)`          2       O(b)      blocking
+`GroupedNM(n, m, g)`              2       O(b)      blocking
+`Movement(p)`, `HardConcrete()`   3, 2    O(nnz)    materializing
+================================  ======  ========  =============
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, overload
+
+import torch
+from torch import Tensor
+
+from . import patterns, scores
+from .patterns import Cost, Pattern, as_pattern
+from .scores import Score
+
+__all__ = [
+    "BlockwiseFraction",
+    "GroupedNM",
+    "HardConcrete",
+    "KeepAll",
+    "Movement",
+    "PerBlockFraction",
+    "RandomFraction",
+    "ScalarFraction",
+    "ScalarThreshold",
+    "Sparsifier",
+    "as_sparsifier",
+]
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, eq=False)
+class Sparsifier:
+    """Which values of a tensor stay: a pattern, and the score that it ranks by.
+
+    Parameters
+    ----------
+    pattern
+        A pattern, or a string such as "90%" or "2:4".
+    score
+        A score; magnitude unless told.
+
+    Notes
+    -----
+    `kind`, `passes` and `memory` are the pattern's where the score is known from each value (and its place) alone. A
+    score that needs more (gradients, gates, activations) has to be laid out for the whole tensor first: one more
+    pass, and materializing.
+
+    Two sparsifiers are equal if pattern and score are, whatever name they were made by.
+
+    Examples
+    --------
+    >>> import torch
+    >>> s = Sparsifier("2:4")
+    >>> s
+    Sparsifier(pattern=NM(n=2, m=4), score=Magnitude())
+    >>> s.mask(torch.tensor([[-4.0, 1.0, 2.0, -3.0]])).int()
+    tensor([[1, 0, 0, 1]], dtype=torch.int32)
+    >>> s.kind, s.passes, s.memory
+    ('blocking', 2, 'O(b)')
+    """
+
+    pattern: Pattern
+    score: Score = field(default_factory=scores.Magnitude)
+
+    # Written out for its type: a string is welcome as a pattern, and a pattern is what one finds afterwards.
+    def __init__(self, pattern: Pattern | str, score: Score | None = None) -> None:
+        score = scores.Magnitude() if score is None else score
+        if not isinstance(score, Score):
+            raise TypeError(f"score must be a Score such as Magnitude(), got {score!r} of type {type(score).__name__}.")
+        object.__setattr__(self, "pattern", as_pattern(pattern))
+        object.__setattr__(self, "score", score)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sparsifier):
+            return NotImplemented
+        return (self.pattern, self.score) == (other.pattern, other.score)
+
+    def __hash__(self) -> int:
+        return hash((self.pattern, self.score))
+
+    @property
+    def cost(self) -> Cost:
+        """Kind, passes and memory together.
+
+        Examples
+        --------
+        >>> Sparsifier("2:4", scores.Gradient()).cost
+        Cost(kind='materializing', passes=3, memory='O(nnz)')
+        """
+        return Cost("materializing", self.pattern.passes + 1, "O(nnz)") if self.score.needs else self.pattern.cost
+
+    @property
+    def kind(self) -> str:
+        """What must be there to decide: a value ("streaming"), a block ("blocking") or the tensor ("materializing").
+
+        Examples
+        --------
+        >>> ScalarThreshold(0.1).kind
+        'streaming'
+        """
+        return self.cost.kind
+
+    @property
+    def passes(self) -> int:
+        """How many times the values are read.
+
+        Examples
+        --------
+        >>> ScalarFraction(0.9).passes
+        2
+        """
+        return self.cost.passes
+
+    @property
+    def memory(self) -> str:
+        """What is held while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
+
+        Examples
+        --------
+        >>> PerBlockFraction(2, 4).memory
+        'O(b)'
+        """
+        return self.cost.memory
+
+    def mask(self, x: Tensor, **context: Any) -> Tensor:
+        """Which values of `x` stay: a bool mask of its shape. No gradient is recorded.
+
+        Parameters
+        ----------
+        x
+            A real floating-point tensor.
+        **context
+            What the score needs, such as `grad` for `Movement`.
+
+        Examples
+        --------
+        >>> import torch
+        >>> Sparsifier("50%", scores.Gradient()).mask(torch.ones(2), grad=torch.tensor([0.1, -3.0]))
+        tensor([False,  True])
+        """
+        with torch.no_grad():
+            return self.pattern.select(self.score(x, **context))
+
+    @overload
+    def mask_many(self, xs: Mapping[K, Tensor], **context: Any) -> dict[K, Tensor]: ...
+
+    @overload
+    def mask_many(self, xs: Sequence[Tensor], **context: Any) -> list[Tensor]: ...
+
+    def mask_many(self, xs: Any, **context: Any) -> Any:
+        """Masks of several tensors, ranked together if the pattern says so ("90% per model").
+
+        Parameters
+        ----------
+        xs
+            A list or a dict of tensors; the answer is of the same kind.
+        **context
+            For each keyword a list or a dict with one value a tensor, under the same keys.
+
+        Examples
+        --------
+        >>> import torch
+        >>> model = {"a": torch.tensor([1.0, -4.0]), "b": torch.tensor([3.0, 2.0])}
+        >>> Sparsifier("75% per model").mask_many(model)
+        {'a': tensor([False,  True]), 'b': tensor([False, False])}
+        """
+        keys = list(xs) if isinstance(xs, Mapping) else list(range(len(xs)))
+        for name, values in context.items():
+            known = set(values) if isinstance(values, Mapping) else set(range(len(values)))
+            if known != set(keys):
+                raise ValueError(
+                    f"mask_many: {name} must have one value a tensor, under {keys}; got {sorted(known, key=str)}."
+                )
+        with torch.no_grad():
+            rated = [self._rated(key, xs[key], {name: values[key] for name, values in context.items()}) for key in keys]
+            masks = self.pattern.select_many(rated)
+        return dict(zip(keys, masks, strict=True)) if isinstance(xs, Mapping) else masks
+
+    def _rated(self, key: object, x: Tensor, context: dict[str, Any]) -> Tensor:
+        """The scores of one of many; an error names which."""
+        try:
+            return self.score(x, **context)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{key!r}: {error}") from error
+
+    def stream(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Pairs of (chunk, mask) as the chunks come, never holding more than one of them and an unfinished block.
+
+        Joined, the masks are those of the whole tensor, however it is cut. Where rows are decided together (blocks of
+        v rows, chunks of grouped n:m), the rows of an unfinished block wait for the next chunk, so that chunks come
+        out cut elsewhere.
+
+        Parameters
+        ----------
+        chunks
+            Consecutive slices of a tensor along dimension 0.
+
+        Raises
+        ------
+        ValueError
+            At once for a materializing sparsifier; later if chunks don't belong together.
+
+        Examples
+        --------
+        >>> import torch
+        >>> for chunk, mask in ScalarThreshold(1.0).stream(torch.tensor([0.5, 2.0, 3.0, 0.0]).split(2)):
+        ...     print(mask.tolist())
+        [False, True]
+        [True, False]
+        """
+        if self.kind == "materializing":
+            raise ValueError(
+                f"{self!r} is materializing: no value can be decided before all have been seen, so it can't stream. "
+                "Use mask(x) on the whole tensor, or a streaming or blocking sparsifier "
+                "(ScalarThreshold, RandomFraction, PerBlockFraction)."
+            )
+        return self._stream(chunks)
+
+    def _stream(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        done = 0
+        for chunk in self._blocks(chunks):
+            yield chunk, self.mask(chunk, offset=done)
+            done += chunk.numel()
+
+    def _blocks(self, chunks: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The same slices, cut so that no block is split: rows of an unfinished one wait."""
+        waiting: Tensor | None = None
+        trailing: torch.Size | None = None
+        for chunk in chunks:
+            if chunk.dim() == 0 or (trailing is not None and chunk.shape[1:] != trailing):
+                before = "at least 1-d" if trailing is None else f"(rows, {', '.join(map(str, trailing))})"
+                raise ValueError(
+                    f"stream takes slices along dimension 0 of one tensor: {before}; got {tuple(chunk.shape)}."
+                )
+            trailing = chunk.shape[1:]
+            span = self.pattern.span(chunk.dim())
+            if span is None:
+                raise ValueError(
+                    f"{self!r} ranks whole rows, and a 1-d tensor is one row: use mask(x) on the whole of it."
+                )
+            if waiting is not None:
+                chunk = torch.cat([waiting, chunk])
+            ready = len(chunk) - len(chunk) % span
+            waiting = chunk[ready:].clone() if ready < len(chunk) else None
+            if ready or waiting is None:
+                yield chunk[:ready] if waiting is not None else chunk
+        if waiting is not None:
+            yield waiting
+
+
+class KeepAll(Sparsifier):
+    """Everything stays.
+
+    Examples
+    --------
+    >>> KeepAll()
+    KeepAll()
+    """
+
+    def __init__(self) -> None:
+        super().__init__(patterns.KeepAll())
+
+    def __repr__(self) -> str:
+        return "KeepAll()"
+
+
+class RandomFraction(Sparsifier):
+    """Each value goes with probability p, on its own (as in dropout), decided by a hash of seed and index.
+
+    Examples
+    --------
+    >>> import torch
+    >>> RandomFraction(0.5, seed=1)
+    RandomFraction(0.5, seed=1)
+    >>> RandomFraction(0.0).mask(torch.ones(3))
+    tensor([True, True, True])
+    """
+
+    def __init__(self, p: float, seed: int = 0) -> None:
+        # Uniform scores: "the lowest fraction p" and "below p" mean the same, and the latter needs no ranking.
+        super().__init__(patterns.Threshold(patterns.Unstructured(p).sparsity), scores.Random(seed))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.Threshold) and isinstance(self.score, scores.Random)
+        return f"RandomFraction({self.pattern.t!r}, seed={self.score.seed})"
+
+
+class ScalarThreshold(Sparsifier):
+    """Values with |x| > t stay.
+
+    Examples
+    --------
+    >>> ScalarThreshold(0.01)
+    ScalarThreshold(0.01)
+    """
+
+    def __init__(self, t: float) -> None:
+        super().__init__(patterns.Threshold(t))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.Threshold)
+        return f"ScalarThreshold({self.pattern.t!r})"
+
+
+class ScalarFraction(Sparsifier):
+    """The fraction p of smallest magnitude goes.
+
+    Examples
+    --------
+    >>> ScalarFraction(0.9)
+    ScalarFraction(0.9)
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__(patterns.Unstructured(p))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.Unstructured)
+        return f"ScalarFraction({self.pattern.sparsity!r})"
+
+
+class BlockwiseFraction(Sparsifier):
+    """The fraction p of blocks with the smallest sum of magnitudes goes.
+
+    Examples
+    --------
+    >>> BlockwiseFraction(0.8, (4, 4))
+    BlockwiseFraction(0.8, (4, 4))
+    """
+
+    def __init__(self, p: float, block: tuple[int, int] = (4, 4)) -> None:
+        super().__init__(patterns.Blocks(p, block))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.Blocks)
+        return f"BlockwiseFraction({self.pattern.sparsity!r}, {self.pattern.block})"
+
+
+class PerBlockFraction(Sparsifier):
+    """The n largest of each m neighbours of a row stay.
+
+    Examples
+    --------
+    >>> PerBlockFraction(2, 4)
+    PerBlockFraction(2, 4)
+    """
+
+    def __init__(self, n: int, m: int) -> None:
+        super().__init__(patterns.NM(n, m))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.NM)
+        return f"PerBlockFraction({self.pattern.n}, {self.pattern.m})"
+
+
+class GroupedNM(Sparsifier):
+    """n of each m, each choice used equally often in a chunk of rows: `patterns.GroupedNM` by magnitude.
+
+    Examples
+    --------
+    >>> GroupedNM(1, 8, 16)
+    GroupedNM(1, 8, 16)
+    """
+
+    def __init__(self, n: int, m: int, g: int) -> None:
+        super().__init__(patterns.GroupedNM(n, m, g))
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.GroupedNM)
+        return f"GroupedNM({self.pattern.n}, {self.pattern.m}, {self.pattern.g})"
+
+
+class Movement(Sparsifier):
+    """The fraction p that training moves most towards zero goes. `mask` needs `grad`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> Movement(0.5).mask(torch.ones(2), grad=torch.tensor([1.0, -1.0]))
+    tensor([False,  True])
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__(patterns.Unstructured(p), scores.Movement())
+
+    def __repr__(self) -> str:
+        assert isinstance(self.pattern, patterns.Unstructured)
+        return f"Movement({self.pattern.sparsity!r})"
+
+
+class HardConcrete(Sparsifier):
+    """Values whose l0 gate is closed go. `mask` needs `log_alpha`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> HardConcrete().mask(torch.ones(2), log_alpha=torch.tensor([-4.0, 4.0]))
+    tensor([False,  True])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(patterns.Threshold(0.0), scores.HardConcrete())
+
+    def __repr__(self) -> str:
+        return "HardConcrete()"
+
+
+def as_sparsifier(how: Sparsifier | Pattern | str) -> Sparsifier:
+    """A sparsifier, from a sparsifier, a pattern or a string; the latter two by magnitude.
+
+    Examples
+    --------
+    >>> as_sparsifier("90%")
+    Sparsifier(pattern=Unstructured(sparsity=0.9, per='tensor'), score=Magnitude())
+    """
+    return how if isinstance(how, Sparsifier) else Sparsifier(how)

@@ -1,0 +1,421 @@
+"""SparseTensor: a ``torch.Tensor`` that is a format, its index arrays and its values.
+
+It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as one
+tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself here.
+
+Three functions join it to autograd, and everything else is written with them:
+
+- :func:`values_of` takes the values out (backward: the gradient is a SparseTensor of the same pattern),
+- :func:`build` puts values in (backward: the gradient at the stored positions),
+- :func:`gather` reads any tensor at the stored positions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Dense, Format, Structure, as_format
+from gossamer.formats.structure import Matrix
+
+
+class SparseTensor(torch.Tensor):
+    """A sparse tensor: use it wherever torch takes a tensor.
+
+    Made by :func:`gossamer.sparsify`, :func:`gossamer.from_dense`, :func:`gossamer.from_torch` and
+    :func:`gossamer.from_scipy`; from raw arrays, which are then checked, by :meth:`from_arrays`.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> t = gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.CSR())
+    >>> t
+    SparseTensor(shape=(2, 2), format=CSR(), dtype=float32, nnz=2, density=50.0 %, bytes=28 of 16)
+    >>> (t @ torch.ones(2)).tolist()
+    [3.0, 4.0]
+    """
+
+    _values: Tensor
+    format: Format
+    #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
+    grad_format: Format | None
+
+    @staticmethod
+    def __new__(
+        cls, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
+    ) -> SparseTensor:
+        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
+            cls, structure.shape, dtype=values.dtype, device=values.device, requires_grad=requires_grad
+        )
+
+    def __init__(
+        self, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
+    ) -> None:
+        self._values = values
+        self.grad_format = grad_format
+        self._set_structure(structure)
+
+    def _set_structure(self, structure: Structure) -> None:
+        self._structure = structure
+        self.format = structure.format
+        self._dense_shape = structure.shape
+        self._arrays = tuple(structure.arrays)
+        for name, array in structure.arrays.items():
+            setattr(self, f"_{name}", array)
+
+    @classmethod
+    def from_arrays(
+        cls, format: Format, shape: Sequence[int], values: Tensor, arrays: Mapping[str, Tensor]
+    ) -> SparseTensor:
+        """Make a tensor from raw arrays. Nothing is trusted: a broken promise of the format is a ValueError.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> pos, crd = torch.tensor([0, 1, 1]), torch.tensor([5])
+        >>> gs.SparseTensor.from_arrays(gs.CSR(), (2, 2), torch.ones(1), {"pos1": pos, "crd1": crd})
+        Traceback (most recent call last):
+            ...
+        ValueError: CSR() of shape (2, 2), level 1: crd has coordinates 5 .. 5, must lie in 0 .. 1
+        """
+        format = as_format(format)
+        if isinstance(format, Dense):
+            raise ValueError("a dense tensor is a plain torch.Tensor; choose a sparse format such as gs.CSR()")
+        structure = Structure(format, tuple(shape), arrays, values.device)
+        structure.check(values)
+        return cls(values, structure)
+
+    # -- what it is
+
+    @property
+    def structure(self) -> Structure:
+        """Where the values lie: the index arrays, shared by all tensors of the same pattern."""
+        if not torch.compiler.is_compiling():
+            return self._structure
+        # a trace sees the arrays as tensors of their own, so it takes them from there
+        arrays = {name: self._component(f"_{name}") for name in self._arrays}
+        return Structure(self.format, self._dense_shape, arrays, self._values.device)
+
+    def _component(self, name: str) -> Tensor:
+        if torch.compiler.is_exporting():
+            importlib.import_module("torch.export.custom_ops")
+            return torch.ops.export.access_subclass_inner_tensor(self, name)  # type: ignore[no-any-return]
+        return getattr(self, name)  # type: ignore[no-any-return]
+
+    def values(self) -> Tensor:  # type: ignore[override]
+        """Return the values as the format stores them; gradients flow."""
+        return values_of(self)
+
+    @property
+    def nnz(self) -> int:
+        """Number of stored entries (explicit zeros count, padding doesn't)."""
+        return self._structure.nnz
+
+    @property
+    def density(self) -> float:
+        """Stored entries over all."""
+        return self.nnz / max(self._dense_shape.numel(), 1)
+
+    @property
+    def sparsity(self) -> float:
+        """1 - density."""
+        return 1.0 - self.density
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and index arrays."""
+        return self._values.numel() * self._values.element_size() + self._structure.nbytes()
+
+    def mask(self) -> Tensor:
+        """Return a dense bool tensor, True where a value is stored.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> gs.from_dense(torch.tensor([0., 3.]), gs.COO()).mask()
+        tensor([False,  True])
+        """
+        flat = torch.zeros(self._dense_shape.numel(), dtype=torch.bool, device=self._values.device)
+        flat[self.structure.entries().keys] = True
+        return flat.view(self._dense_shape)
+
+    def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:  # type: ignore[override]
+        """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
+        dense = scatter(values_of(self), self.structure) if self.grad_format is None else _ToDense.apply(self)
+        return dense if dtype is None else dense.to(dtype)
+
+    def to_format(self, format: Format) -> Tensor:
+        """Return the same tensor in another format (in a blocked one, whole blocks are stored).
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> gs.from_dense(torch.eye(3), gs.CSR()).to_format(gs.COO()).format
+        COO()
+        """
+        format = as_format(format)
+        if format == self.format:
+            return self
+        if isinstance(format, Dense):
+            return self.to_dense()
+        keys, values = entries_of(self)
+        return from_entries(keys, values, self._dense_shape, format)
+
+    def to_torch(self) -> Tensor:
+        """Return the ``torch.sparse`` tensor of the same layout (COO, CSR, CSC, BSR); other formats go to COO.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> gs.from_dense(torch.eye(3), gs.CSR()).to_torch().layout
+        torch.sparse_csr
+        """
+        return _handlers.to_torch(self)
+
+    def to_scipy(self) -> Any:
+        """Return the scipy array of the same layout (CSR, CSC, BSR); other matrices go to COO.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> gs.from_dense(torch.eye(3), gs.CSC()).to_scipy().format
+        'csc'
+        """
+        return _handlers.to_scipy(self)
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        shape = tuple(self._dense_shape)
+        dense = self._dense_shape.numel() * self._values.element_size()
+        grad = ", requires_grad=True" if self.requires_grad else ""
+        if type(self._values) is not Tensor:  # a fake tensor of a trace has no data to count
+            return f"SparseTensor(shape={shape}, format={self.format}, dtype={str(self._values.dtype)[6:]}{grad})"
+        return (
+            f"SparseTensor(shape={shape}, format={self.format}, dtype={str(self._values.dtype)[6:]}, nnz={self.nnz:,}, "
+            f"density={self.density:.1%}, bytes={_bytes(self.nbytes)} of {_bytes(dense)}{grad})"
+        ).replace("%,", " %,")
+
+    # -- what torch asks of a wrapper subclass
+
+    def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
+        return ["_values", *(f"_{name}" for name in self._arrays)], (self.format, self._dense_shape, self.grad_format)
+
+    @classmethod
+    def __tensor_unflatten__(
+        cls, inner: Mapping[str, Tensor], context: tuple[Any, ...], size: Any, stride: Any
+    ) -> SparseTensor:
+        format, shape, grad_format = context
+        arrays = {name[1:]: array for name, array in inner.items() if name != "_values"}
+        values = inner["_values"]
+        return cls(values, Structure(format, shape, arrays, values.device), grad_format=grad_format)
+
+    def _stable_hash_for_caching(self) -> str:
+        return f"gossamer-1 {self.format} {tuple(self._dense_shape)} {self._values.dtype} {self.grad_format}"
+
+    @classmethod
+    def __torch_function__(  # type: ignore[override]
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return _handlers.function(func, args, kwargs or {})
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return _handlers.aten(func, args, kwargs or {})
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        arrays = {name: getattr(self, f"_{name}") for name in self._arrays}
+        state = (repr(self.format), tuple(self._dense_shape), self._values, arrays, self.requires_grad)
+        return (rebuild, (*state, isinstance(self, torch.nn.Parameter), repr(self.grad_format)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
+        if id(self) in memo:
+            return memo[id(self)]  # type: ignore[no-any-return]
+        if not self.is_leaf:
+            raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
+        copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
+        copy.grad_format = self.grad_format
+        if isinstance(self, torch.nn.Parameter):
+            copy = torch.nn.Parameter(copy, self.requires_grad)  # type: ignore[assignment]
+        if self.grad is not None:
+            copy.grad = self.grad.clone()
+        memo[id(self)] = copy
+        return copy
+
+
+class _Handlers:
+    """Where :mod:`gossamer.ops` installs itself: tensors know that operators exist, not which."""
+
+    function: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+    aten: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+    to_torch: Callable[[SparseTensor], Tensor]
+    to_scipy: Callable[[SparseTensor], Any]
+
+
+_handlers = _Handlers()
+
+
+def rebuild(
+    format: str,
+    shape: tuple[int, ...],
+    values: Tensor,
+    arrays: dict[str, Tensor],
+    requires_grad: bool,
+    is_parameter: bool,
+    grad_format: str = "None",
+) -> SparseTensor:
+    """Make a tensor from a file; it is checked as all outside data is."""
+    tensor = SparseTensor.from_arrays(as_format(format), shape, values, arrays)
+    tensor.grad_format = None if grad_format == "None" else as_format(grad_format)
+    if is_parameter:
+        return torch.nn.Parameter(tensor, requires_grad)  # type: ignore[return-value]
+    return tensor.requires_grad_(requires_grad)  # type: ignore[return-value]
+
+
+# -- between tensors and their values
+
+
+class _Values(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
+        ctx.tensor = tensor
+        return tensor._component("_values").view_as(tensor._values)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> SparseTensor:  # type: ignore[override]
+        structure = ctx.tensor.structure
+        valid = structure.valid()
+        return SparseTensor(grad if valid is None else grad.masked_fill(~valid, 0), structure)
+
+
+class _Build(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, structure: Structure) -> SparseTensor:
+        ctx.structure = structure
+        return SparseTensor(values.view_as(values), structure)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return gather(grad, ctx.structure), None
+
+
+class _ToDense(torch.autograd.Function):
+    """Dense, with a gradient at every position: for tensors whose ``grad_format`` is Dense."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
+        return scatter(tensor._values, tensor.structure)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        return grad
+
+
+def values_of(tensor: SparseTensor) -> Tensor:
+    """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
+    if torch.is_grad_enabled() and tensor.requires_grad and not torch.compiler.is_exporting():
+        return _Values.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
+    return tensor._component("_values")
+
+
+def build(values: Tensor, structure: Structure) -> SparseTensor:
+    """Return a tensor of these values; padding must hold zeros."""
+    if torch.is_grad_enabled() and values.requires_grad:
+        return _Build.apply(values, structure)  # type: ignore[no-any-return,no-untyped-call]
+    return SparseTensor(values, structure)
+
+
+def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
+    """Row-major number and value of each stored entry, in storage order."""
+    keys, where = tensor.structure.entries()
+    values = values_of(tensor).reshape(-1)
+    return keys, values if where is None else values[where]
+
+
+def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Tensor:
+    """Build a tensor from entries in any order, each key once."""
+    if isinstance(format, Dense):
+        flat = values.new_zeros(torch.Size(shape).numel())
+        return flat.index_put((keys,), values).view(shape)
+    if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
+        order = torch.argsort(keys)
+        keys, values = keys[order], values[order]
+    structure, place = Structure.from_keys(format, keys, shape)
+    return build(placed(values, place, structure), structure)
+
+
+def placed(entries: Tensor, place: Tensor | None, structure: Structure) -> Tensor:
+    """Values of a structure from its entries: each at its place, zeros in the padding."""
+    shape = structure.value_shape
+    if place is None:
+        return entries.reshape(shape)
+    flat = entries.new_zeros(torch.Size(shape).numel())
+    return flat.index_put((place,), entries).view(shape)
+
+
+def scatter(values: Tensor, structure: Structure) -> Tensor:
+    """Return the dense tensor with these values."""
+    if _is_plain(structure):
+        return values.reshape(structure.shape).clone()
+    keys, where = structure.entries()
+    flat = values.reshape(-1)
+    out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
+    return out.index_put((keys,), flat if where is None else flat[where]).view(structure.shape)
+
+
+def gather(tensor: Tensor, structure: Structure) -> Tensor:
+    """Read any tensor (dense or sparse) at the stored positions: values of that structure."""
+    if isinstance(tensor, SparseTensor):
+        if tensor.structure.same(structure):
+            return values_of(tensor)
+        return _gather_sparse(tensor, structure)
+    if _is_plain(structure):
+        valid = structure.valid()
+        values = tensor.reshape(structure.value_shape)
+        return values if valid is None else values.masked_fill(~valid, 0)
+    keys, where = structure.entries()
+    return placed(tensor.reshape(-1)[keys], where, structure)
+
+
+def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
+    have, values = entries_of(tensor)
+    order = torch.argsort(have)
+    have, values = have[order], values[order]
+    keys, where = structure.entries()
+    found = torch.searchsorted(have, keys).clamp(max=max(have.numel() - 1, 0))
+    if have.numel() == 0:
+        return values.new_zeros(structure.value_shape)
+    hit = have[found] == keys
+    return placed(torch.where(hit, values[found], 0), where, structure)
+
+
+def _is_plain(structure: Structure) -> bool:
+    """Do the values have the dense tensor's own order (Masked)?"""
+    stack = structure.format.stack(len(structure.shape))
+    sizes = structure.format.level_sizes(structure.shape)
+    return all(level.full for level in stack) and structure.format.order is None and _numel(sizes) == structure.shape.numel()
+
+
+def _numel(sizes: Sequence[int]) -> int:
+    return torch.Size(sizes).numel()
+
+
+def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:
+    """Return the tensor as a compressed matrix with the values of its entries."""
+    matrix = tensor.structure.matrix()
+    values = values_of(tensor).reshape(-1)
+    return matrix, values if matrix.index is None else values[matrix.index]
+
+
+def _bytes(n: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}"
+    return str(n)
+
+
+torch.serialization.add_safe_globals([rebuild, SparseTensor])

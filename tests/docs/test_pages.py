@@ -1,0 +1,51 @@
+"""Runs the code of README.md and docs/: a page shows nothing that does not work.
+
+Every block that opens with ```python runs; the blocks of one page run in order, in one namespace and in a process of
+their own, as a reader would type them. A block that should not run opens with ```py, which looks the same on the page.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^(?P<indent> *)```python\b[^\n]*\n(?P<code>.*?)^(?P=indent)``` *$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
+    """The python blocks of a page, each with the number of lines above it."""
+    return [(text.count("\n", 0, m.start("code")), textwrap.dedent(m["code"])) for m in BLOCK.finditer(text)]
+
+
+def run_page(page: Path) -> None:
+    namespace = {"__name__": "__main__"}
+    for above, code in blocks(page.read_text(encoding="utf-8")):
+        # Blank lines stand for the page above the block, so that a traceback shows the page's own line.
+        exec(compile("\n" * above + code, str(page), "exec"), namespace)
+
+
+PAGES = [p for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if blocks(p.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page(page, tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, str(page)]
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    if result.returncode:
+        line = (re.findall(re.escape(f'"{page}"') + r", line (\d+)", result.stderr) or ["?"])[-1]
+        pytest.fail(f"{page.relative_to(ROOT)}:{line}\n{result.stdout}{result.stderr}", pytrace=False)
+
+
+def test_blocks_are_found_where_they_stand():
+    text = "# Page\n```python\na = 1\n```\n```py\nnever()\n```\n- item\n\n    ```python title='x'\n    b = a\n    ```\n"
+    assert blocks(text) == [(2, "a = 1\n"), (10, "b = a\n")]
+
+
+if __name__ == "__main__":
+    run_page(Path(sys.argv[1]))
