@@ -315,9 +315,17 @@ class _ToDense(torch.autograd.Function):
         return grad
 
 
+def tracked(tensor: Tensor) -> bool:
+    """Does autograd follow this tensor here? (Asked below torch functions, which cost microseconds a question.)"""
+    if not torch.is_grad_enabled():
+        return False
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.requires_grad
+
+
 def values_of(tensor: SparseTensor) -> Tensor:
     """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
-    if torch.is_grad_enabled() and tensor.requires_grad and not torch.compiler.is_exporting():
+    if tracked(tensor) and not torch.compiler.is_exporting():
         return _Values.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
     return tensor._component("_values")
 
@@ -391,6 +399,14 @@ def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
         return values.new_zeros(structure.value_shape)
     hit = have[found] == keys
     return placed(torch.where(hit, values[found], 0), where, structure)
+
+
+def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) -> Tensor:
+    """Put zeros back into the padding."""
+    valid = structure.valid()
+    if valid is None:
+        return values
+    return values.masked_fill_(~valid, 0) if inplace else values.masked_fill(~valid, 0)
 
 
 def _is_plain(structure: Structure) -> bool:

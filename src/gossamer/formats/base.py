@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from gossamer.formats.levels import Level, as_level, level_name
+from gossamer.formats.levels import KINDS, Level, as_level, level_name
 
 if TYPE_CHECKING:
     from gossamer.formats.structure import Matrix, Structure
@@ -40,8 +40,10 @@ class Format:
     True
     """
 
-    #: Can it store exactly any set of positions? (False: it stores whole blocks.)
-    any_pattern: ClassVar[bool] = True
+    #: Can it store exactly any set of positions? (False: it stores whole blocks or fibres.)
+    any_pattern: bool = True
+    #: Does the class have its own map from dimensions to levels, beyond their order?
+    own_map: ClassVar[bool] = False
     _known: ClassVar[dict[str, type[Format]]] = {}
 
     def __init__(self, *levels: str | Level, order: Sequence[int] | None = None) -> None:
@@ -49,7 +51,10 @@ class Format:
         self.order: tuple[int, ...] | None = None if order is None else tuple(order)
         if not levels:
             raise ValueError("a format needs at least one level, such as Format('dense', 'compressed')")
-        if self.order is not None and sorted(self.order) != list(range(self.groups(len(levels)))):
+        if self.levels[-1].full and not self.levels[-1].arrays:  # the innermost fibres are stored whole
+            self.any_pattern = False
+        integers = self.order is None or all(type(d) is int for d in self.order)
+        if self.order is not None and not (integers and sorted(self.order) == list(range(self.groups(len(levels))))):
             raise ValueError(
                 f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one entry a dimension"
             )
@@ -58,11 +63,12 @@ class Format:
 
     def __init_subclass__(cls) -> None:
         Format._known[cls.__name__] = cls
+        cls.own_map = cls.to_levels is not Format.to_levels or cls.level_sizes is not Format.level_sizes
 
     # -- identity: two formats are the same if they store the same way, whatever they are called
 
     def _identity(self) -> tuple[object, ...]:
-        return (self.levels, self.order)
+        return (type(self), tuple(vars(self).items())) if self.own_map else (self.levels, self.order)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Format) and self.named()._identity() == other.named()._identity()
@@ -71,6 +77,8 @@ class Format:
         return hash(self.named()._identity())
 
     def __repr__(self) -> str:
+        if type(self) is not Format:
+            return f"{type(self).__name__}()"
         levels = ", ".join(repr(level_name(level)) for level in self.levels)
         return f"Format({levels}{'' if self.order is None else f', order={self.order}'})"
 
@@ -117,6 +125,10 @@ class Format:
         """Undo :meth:`to_levels`."""
         return coords if self.order is None else [coords[self.order.index(d)] for d in range(len(coords))]
 
+    def pads(self, shape: Sequence[int]) -> bool:
+        """Do the levels have places outside of the tensor (the last blocks of a size that doesn't divide)?"""
+        return self.own_map
+
     def matrix(self, structure: Structure) -> Matrix | None:
         """View a structure of this format as a compressed matrix, if it is one (None: the entries must be sorted)."""
         return None
@@ -130,7 +142,7 @@ class Format:
         >>> gs.CSR().transposed()
         CSC()
         """
-        if self.groups(2) != 2 or self.stack(2) != self.levels:
+        if self.own_map or self.groups(2) != 2 or self.stack(2) != self.levels:
             return None
         i, j = self.order or (0, 1)
         return Format(*self.levels, order=(1 - i, 1 - j)).named()
@@ -170,19 +182,26 @@ def _parse(text: str) -> Format:
         call = ast.parse(text if "(" in text else f"{text}()", mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
             raise ValueError("not a call")
-        args = [ast.literal_eval(arg) for arg in call.args]
-        kwargs = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+        args = [_literal(arg) for arg in call.args]
+        kwargs = {str(k.arg): _literal(k.value) for k in call.keywords}
         cls = Format if call.func.id == "Format" else Format._known[call.func.id]
         return cls(*args, **kwargs).named()
     except (SyntaxError, ValueError, KeyError, TypeError, RecursionError, MemoryError) as error:
         raise ValueError(f"unknown format {text[:100]!r}; {known}") from error
 
 
+def _literal(node: ast.expr) -> Any:
+    """A literal, or a level as it prints: ``Fixed(width=4)``."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        kwargs = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
+        return KINDS[node.func.id](*(ast.literal_eval(arg) for arg in node.args), **kwargs)
+    return ast.literal_eval(node)
+
+
 def check_size(sizes: Sequence[int], what: str) -> int:
     """Return the product of sizes, which must be a valid number of elements."""
     if any(not isinstance(s, (int, torch.SymInt)) or s < 0 for s in sizes):
         raise ValueError(f"{what} {tuple(sizes)} must be integers that are not negative")
-    total = math.prod(sizes)
-    if total > _MAX_INT64:
+    if math.prod(max(s, 1) for s in sizes) > _MAX_INT64:  # torch numbers strides as if a size of 0 were 1
         raise ValueError(f"{what} {tuple(sizes)} has more elements than a 64-bit index can number")
-    return total
+    return math.prod(sizes)

@@ -25,6 +25,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+KINDS: dict[str, type[Level]] = {}
+
 Arrays = Mapping[str, Tensor]
 Packed = tuple[dict[str, Tensor], Tensor, int]  # arrays, position of each entry, number of positions
 Unpacked = tuple[Tensor, Tensor, Tensor | None]  # parent and coordinate of each position, which are real (None: all)
@@ -45,6 +47,9 @@ class Level:
     arrays: ClassVar[tuple[str, ...]] = ()
     #: Does the level have a position for every coordinate, so that it forms an axis of the values?
     full: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        KINDS[cls.__name__] = cls  # so that a printed format can be read back
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         """Store sorted entries: returns the arrays, the position of each entry, and the number of positions."""
@@ -78,8 +83,9 @@ class Dense(Level):
         return {}, parent * size + coord, parents * size
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
-        position = torch.arange(parents * size, device=device)
-        return position // max(size, 1), position % max(size, 1), None
+        parent = torch.arange(parents, device=device)[:, None].expand(parents, size)
+        coord = torch.arange(size, device=device).expand(parents, size)
+        return parent.reshape(-1), coord.reshape(-1), None
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
@@ -112,6 +118,7 @@ class Bitmap(Dense):
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         mask = arrays["mask"]
         _require(mask.dtype == torch.bool, f"mask is {mask.dtype}, must be torch.bool")
+        _require(mask.dim() == 1, f"mask is {tuple(mask.shape)}, must have 1 dimension, or those of the values")
         _require(mask.numel() == parents * size, f"mask has {mask.numel()} bits, must have {parents} x {size}")
 
 
@@ -133,11 +140,14 @@ class Compressed(Level):
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
-        new = _starts(parent, coord) if self.unique else torch.ones_like(coord, dtype=torch.bool)
-        crd = coord[new]
+        position = torch.arange(coord.numel(), device=coord.device)
+        if self.unique:
+            new = _starts(parent, coord)
+            if not bool(new.all()):  # most often this is the last level, where every entry has its own coordinate
+                position, parent, coord = torch.cumsum(new, 0) - 1, parent[new], coord[new]
         pos = torch.zeros(parents + 1, dtype=torch.int64, device=coord.device)
-        torch.cumsum(torch.bincount(parent[new], minlength=parents), 0, out=pos[1:])
-        return {"pos": pos, "crd": crd}, torch.cumsum(new, 0) - 1, crd.numel()
+        torch.cumsum(torch.bincount(parent, minlength=parents), 0, out=pos[1:])
+        return {"pos": pos, "crd": coord}, position, coord.numel()
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         pos, crd = arrays["pos"], arrays["crd"]
@@ -179,9 +189,9 @@ class Singleton(Level):
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
-        if coord.numel() != parents:
+        if not torch.equal(parent, torch.arange(parents, device=parent.device)):
             raise ValueError("a singleton level needs one entry below each parent: put it below 'compressed-nonunique'")
-        return {"crd": coord.clone()}, parent, parents
+        return {"crd": coord}, parent, parents
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         return torch.arange(parents, device=arrays["crd"].device), arrays["crd"].long(), None
@@ -213,6 +223,10 @@ class Fixed(Level):
     width: int | None = None
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
 
+    def __post_init__(self) -> None:
+        if self.width is not None and (type(self.width) is not int or self.width < 0):
+            raise ValueError(f"width={self.width!r} must be an integer from 0, or None for what the fullest parent needs")
+
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         new = _starts(parent, coord)
         counts = torch.bincount(parent[new], minlength=parents)
@@ -237,7 +251,6 @@ class Fixed(Level):
         _require(crd.dtype in (torch.int32, torch.int64), f"crd is {crd.dtype}, must be int32 or int64")
         _require(crd.dim() == 2 and crd.shape[0] == parents, f"crd is {tuple(crd.shape)}, must be ({parents}, width)")
         _require(self.width is None or crd.shape[1] == self.width, f"crd is {crd.shape[1]} wide, must be {self.width}")
-        _require(crd.shape[1] <= size, f"crd is {crd.shape[1]} wide, must be at most {size} (the size of the dimension)")
         _require(bool(((crd >= -1) & (crd < size)).all()), f"crd has a coordinate outside -1 .. {size - 1}")
         left, right = crd[:, :-1], crd[:, 1:]
         good = (right == -1) | ((left >= 0) & (right > left))
@@ -271,7 +284,7 @@ def as_level(level: str | Level) -> Level:
     """
     if isinstance(level, Level):
         return level
-    if level not in NAMES:
+    if not isinstance(level, str) or level not in NAMES:
         raise ValueError(f"unknown level {level!r}; known are {', '.join(NAMES)}")
     return NAMES[level]
 

@@ -237,7 +237,8 @@ def _sorted_matrix(structure: Structure) -> Matrix:
     rows = shape[0] if len(shape) > 1 else 1
     cols = shape[1:].numel() if len(shape) > 1 else (shape[0] if shape else 1)
     keys, where = structure.entries()
-    if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
+    # a trace can't ask the data whether it is sorted already
+    if torch.compiler.is_compiling() or not bool((keys[1:] > keys[:-1]).all()):
         order = torch.argsort(keys)
         keys, where = keys[order], order if where is None else where[order]
     bounds = torch.arange(rows + 1, device=keys.device) * cols

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Format, Structure
-from gossamer.ops.pointwise import mask_padding
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, values_of
+from gossamer.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
 
 
 def _keep(out: SparseTensor, source: SparseTensor) -> SparseTensor:

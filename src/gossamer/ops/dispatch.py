@@ -33,17 +33,26 @@ METADATA = {
     "_is_view", "has_names", "is_shared", "data_ptr", "untyped_storage", "_typed_storage", "grad", "result_type",
     "_use_count", "grad_dtype.get", "grad_dtype.set", "_post_accumulate_grad_hooks.get", "can_cast", "__dir__",
     "_has_symbolic_sizes_strides.get", "_is_zerotensor", "is_distributed", "is_pinned", "is_tensor", "is_storage",
-    "_has_compatible_shallow_copy_type", "get_default_device",
+    "_has_compatible_shallow_copy_type", "get_default_device", "access_subclass_inner_tensor",
 }  # fmt: skip
 
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answer a call from Python."""
+    name = _DIRECT.get(func)
+    if name is not None and not kwargs and not (name in LOWERED and torch._C._is_any_autocast_enabled()):
+        for function in find(name, kinds_of(args)):
+            result = function(*args)
+            if result is not NotImplemented:
+                return result
+        return on_dense(name, func, args, kwargs)
     operator = operator_of(func)
     name = operator.name
     if name in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
+    if not (operator.inplace or operator.swapped or name.startswith("_foreach_")):
+        _DIRECT[func] = name
     if name in LOWERED and torch._C._is_any_autocast_enabled():
         args = lowered(args)
     return run(operator, func, args, kwargs)
@@ -70,9 +79,7 @@ def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute on dense copies. (For Masked that is its own storage, and no loss.)"""
-    kinds = kinds_of((*args, *kwargs.values()))
-    if any(k not in (None, Dense, Masked) for k in kinds):
-        announce(name, tuple(k.__name__ for k in kinds if k is not None))
+    announce(name, tuple(k.__name__ for k in kinds_of((*args, *kwargs.values())) if k is not None))
     return func(*densify(args), **densify(kwargs))
 
 
@@ -179,6 +186,9 @@ _PARAMETERS = {
     "stack": ("tensors", "dim"), "addcmul": ("input", "tensor1", "tensor2"), "addcdiv": ("input", "tensor1", "tensor2"),
     "lerp": ("input", "end", "weight"),
 }  # fmt: skip
+
+#: Callables that need no second look, with the name of their operator: the short way for a call without keywords.
+_DIRECT: dict[Any, str] = {}
 
 #: Parts of dispatch that stand in files of their own and come back here: in place, foreach, out=, own backward.
 _SPECIAL: dict[str, Function] = {}

@@ -14,8 +14,10 @@ from torch.utils._pytree import tree_map
 from gossamer.tensor import SparseTensor
 
 _POLICIES = ("warn", "error", "silent")
+_STORED_DENSE = ("Dense", "Masked")  # their values are a dense tensor already: no copy, and nothing to say
 _policy = "warn"
 _told: set[tuple[str, tuple[str, ...]]] = set()
+_watchers: list[list[tuple[str, tuple[str, ...]]]] = []
 
 
 class FallbackWarning(UserWarning):
@@ -58,9 +60,35 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
         _policy = self._before
 
 
+@contextlib.contextmanager
+def watch() -> Iterator[list[tuple[str, tuple[str, ...]]]]:
+    """Collect operator and formats of every call that runs on dense copies, whatever the policy.
+
+    Masked tensors are in the list too: their storage is a dense tensor, so torch computes on it, and nobody is warned.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> with gs.fallback("silent"), watch() as seen:
+    ...     _ = torch.cumsum(gs.from_dense(torch.eye(2), gs.COO()), 0)
+    >>> seen
+    [('cumsum', ('COO',))]
+    """
+    seen: list[tuple[str, tuple[str, ...]]] = []
+    _watchers.append(seen)
+    try:
+        yield seen
+    finally:
+        _watchers.remove(seen)
+
+
 def announce(name: str, kinds: tuple[str, ...]) -> None:
     """Say that an operator is about to run on dense copies, as the policy wants it."""
-    if torch.compiler.is_compiling() or _policy == "silent":
+    if torch.compiler.is_compiling():
+        return
+    for seen in _watchers:
+        seen.append((name, kinds))
+    if _policy == "silent" or all(kind in _STORED_DENSE for kind in kinds):
         return
     formats = ", ".join(kinds)
     if _policy == "error":

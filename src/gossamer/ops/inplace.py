@@ -14,9 +14,9 @@ from torch import Tensor
 
 from gossamer.ops import dispatch
 from gossamer.ops.fallback import densify, sparse_leaves
-from gossamer.ops.pointwise import POINTWISE, mask_padding
+from gossamer.ops.pointwise import POINTWISE
 from gossamer.ops.registry import Operator
-from gossamer.tensor import SparseTensor, gather, values_of
+from gossamer.tensor import SparseTensor, gather, mask_padding
 
 #: In-place operators that fill a tensor, whatever it held.
 FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
@@ -161,4 +161,4 @@ def adam_on_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return func(*(column(a) for a in args), **{k: column(v) for k, v in kwargs.items()})
 
 
-__all__ = ["adam_on_values", "call_foreach", "call_inplace", "call_out", "copy_", "values_of", "write"]
+__all__ = ["adam_on_values", "call_foreach", "call_inplace", "call_out", "copy_", "write"]

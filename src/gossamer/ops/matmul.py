@@ -8,42 +8,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import CSR, Dense, Format, Masked, Structure
-from gossamer.ops.product import product
+from gossamer.formats import CSR, Dense, Format, Masked
+from gossamer.ops import product
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, values_of
+from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
 
 @implements(F.linear, (Dense, Format, Dense))
 def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """x @ weight.T + bias for a sparse weight."""
     shape = weight._dense_shape
-    if len(shape) != 2 or not isinstance(weight, SparseTensor):
-        return NotImplemented
-    if input.dtype != weight._values.dtype or input.shape[-1] != shape[1]:
+    if len(shape) != 2 or input.dtype != weight._values.dtype or input.shape[-1:] != shape[1:]:
         return NotImplemented  # torch's own error, from the dense path
-    if weight.grad_format is not None and torch.is_grad_enabled() and weight.requires_grad:
-        out = _DenseGradLinear.apply(input.reshape(-1, shape[1]), weight)
-    else:
-        out = product(weight, input.reshape(-1, shape[1]).t(), tokens_first=True)
-    out = out if bias is None else out + bias
-    return out if input.dim() == 2 else out.view(*input.shape[:-1], shape[0])
-
-
-class _DenseGradLinear(torch.autograd.Function):
-    """x @ weight.T for a weight that wants its gradient at every position, stored or not."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: SparseTensor) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.weight = weight
-        return product(weight, x.t(), tokens_first=True)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None]:  # type: ignore[override]
-        (x,) = ctx.saved_tensors
-        grad_x = product(ctx.weight.detach(), grad.t(), transpose=True, tokens_first=True)
-        return grad_x, grad.t() @ x
+    if input.dim() == 2:
+        return product.linear(input, weight, bias)
+    return product.linear(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
 
 
 @implements(F.linear, (Dense, Masked, Dense))
@@ -72,7 +51,7 @@ def _sparse_dense(a: SparseTensor, b: Tensor) -> Any:
         return _batched(a, b)
     if len(shape) != 2 or b.dim() not in (1, 2) or b.shape[0] != shape[1]:
         return NotImplemented
-    return product(a, b) if b.dim() == 2 else product(a, b[:, None]).squeeze(1)
+    return product.product(a, b) if b.dim() == 2 else product.product(a, b[:, None]).squeeze(1)
 
 
 def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
@@ -84,7 +63,7 @@ def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
         return out if out is NotImplemented else out.transpose(1, 2)
     if len(shape) != 2 or a.dim() == 0 or a.shape[-1] != shape[0]:
         return NotImplemented
-    out = product(b, a.reshape(-1, shape[0]).t(), transpose=True, tokens_first=True)
+    out = product.product(b, a.reshape(-1, shape[0]).t(), transpose=True, tokens_first=True)
     return out.view(*a.shape[:-1], shape[1])
 
 
@@ -97,7 +76,7 @@ def _batched(a: SparseTensor, b: Tensor) -> Any:
     block, inside = keys // max(rows * cols, 1), keys % max(rows * cols, 1)
     row, col = block * rows + inside // max(cols, 1), block * cols + inside % max(cols, 1)
     diagonal = from_entries(row * (batch * cols) + col, values, (batch * rows, batch * cols), CSR())
-    return product(diagonal, b.reshape(batch * cols, -1)).view(batch, rows, -1)  # type: ignore[arg-type]
+    return product.product(diagonal, b.reshape(batch * cols, -1)).view(batch, rows, -1)  # type: ignore[arg-type]
 
 
 def _swap_last(t: SparseTensor) -> SparseTensor:
@@ -168,6 +147,3 @@ def outer(input: Tensor, vec2: Tensor) -> Any:
     keys = (ka[:, None] * vec2._dense_shape[0] + kb).reshape(-1)
     shape = (input._dense_shape[0], vec2._dense_shape[0])
     return from_entries(keys, (va[:, None] * vb).reshape(-1), shape, input.format)
-
-
-__all__ = ["Structure", "addmm", "build", "dot", "linear", "matmul", "outer"]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gossamer.formats import Format, Structure
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, scatter, values_of
+from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, scatter, values_of
 
 #: f(0) = 0 for every setting of the other arguments.
 ZERO_PRESERVING = {
@@ -122,14 +122,6 @@ def _evaluate(function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple
 
 
 _evaluate._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) -> Tensor:
-    """Put zeros back into the padding."""
-    valid = structure.valid()
-    if valid is None:
-        return values
-    return values.masked_fill_(~valid, 0) if inplace else values.masked_fill(~valid, 0)
 
 
 def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

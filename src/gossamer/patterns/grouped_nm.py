@@ -98,7 +98,7 @@ class GroupedNM(Pattern):
             return self._assign(check_scores(scores, "GroupedNM"))
 
     def _assign(self, scores: Tensor) -> Tensor:
-        matrix = tame(as_matrix(scores))
+        matrix = tame(as_matrix(scores).double())
         rows, columns = matrix.shape
         chunks, blocks = -(-rows // self.chunk), -(-columns // self.m)
         lines = pad(matrix, (0, -columns % self.m)).view(rows, blocks, self.m).movedim(1, 0)

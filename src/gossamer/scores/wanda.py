@@ -42,7 +42,7 @@ class Wanda(Score):
                 f"Wanda: inputs must be activations [tokens, in] or column norms [in] with in = {allowed} "
                 f"for a weight of shape {tuple(weight.shape)}, got {tuple(inputs.shape)}."
             )
-        norms = inputs if inputs.dim() < 2 else torch.linalg.vector_norm(inputs.reshape(-1, width), dim=0)
+        norms = inputs if inputs.dim() < 2 else torch.linalg.vector_norm(inputs.flatten(0, -2), dim=0)
         if width == columns:
             return weight.abs() * norms.reshape(shape)
         return weight.abs() * norms.reshape(-1, *[1] * (len(shape) - 1))

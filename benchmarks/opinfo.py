@@ -1,0 +1,348 @@
+"""One operator of torch's database, called with sparse inputs and judged by torch's own dense result.
+
+Every sample of the database is called twice: by torch on dense tensors, and by gossamer on the same tensors stored
+sparse. About half of the entries are dropped first (on both sides), so that there is something not to store. Right
+means: the same values, types and shapes, the same gradients at the stored positions, or the same error.
+
+Four kinds of call: ``first`` has its first float tensor sparse, ``all`` every one (in lists too); ``in place`` and
+``in place, all`` are the same for the in-place form, whose rule is: torch's result at the stored positions, zero
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+import gossamer as gs
+from gossamer.ops.fallback import watch
+from gossamer.tensor import SparseTensor, build, from_entries, gather, scatter
+
+FORMATS = {"CSR": gs.CSR(), "COO": gs.COO(), "BSR": gs.BSR((2, 2)), "Masked": gs.Masked()}
+VARIANTS = ("first", "all", "in place", "in place, all")
+SAMPLES, ERRORS = 5, 2  # at most, for an operator and format
+
+#: The value is not defined: only type and shape are compared.
+UNDEFINED = {"empty_like", "new_empty", "new_empty_strided", "empty_permuted", "empty_strided"}
+#: A place that is not stored counts as minus infinity, and stays empty (see gossamer.ops.softmax).
+OVER_STORED = {"softmax", "log_softmax", "nn.functional.softmin"}
+#: A place that is not stored stays zero in a product or quotient, where dense has 0 * inf or 0 / 0.
+STAYS_ZERO = {"mul", "div", "addcdiv"}
+#: Draws one random number for each stored value: the same as torch on the values alone, with the same seed.
+DRAWS_STORED = {"nn.functional.dropout", "nn.functional.rrelu"}
+NOTES = {
+    **dict.fromkeys(UNDEFINED, "values undefined: type and shape compared"),
+    **dict.fromkeys(OVER_STORED, "over the stored entries, by definition"),
+    **dict.fromkeys(STAYS_ZERO, "0 * inf and 0 / 0 are 0 where nothing is stored, by definition"),
+    **dict.fromkeys(DRAWS_STORED, "random: compared with the same seed on the values"),
+}
+
+
+@dataclass
+class Record:
+    """What one operator did in one format."""
+
+    native: int = 0  # calls by functions of ours
+    storage: int = 0  # calls by torch on the dense storage of Masked
+    fallback: int = 0  # calls by torch on dense copies
+    errors: int = 0  # calls that are errors in torch, and were the same error here
+    gradients: int = 0  # gradients compared
+    inplace: int = 0  # in-place calls among them
+    wrong: list[str] = field(default_factory=list)
+    reason: str = ""  # why there was nothing to call
+
+    @property
+    def calls(self) -> int:
+        return self.native + self.storage + self.fallback
+
+    @property
+    def how(self) -> str:
+        """native, storage, fallback or mixed; error if every call is an error in torch too; or skipped."""
+        kinds = [k for k in ("native", "storage", "fallback") if getattr(self, k)]
+        if not kinds:
+            return "error" if self.errors else "skipped"
+        return kinds[0] if len(kinds) == 1 else "mixed"
+
+
+# -- the operators and their samples
+
+
+def operators() -> list[Any]:
+    """Return torch's operators that have a float type, in order of name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch.testing._internal.common_methods_invocations import op_db
+    return sorted((op for op in op_db if {torch.float32, torch.float64} & op.dtypes), key=lambda op: op.full_name)
+
+
+def samples(op: Any) -> list[Any]:
+    """Return a few samples of an operator, spread over what the database has: the same ones every time."""
+    torch.manual_seed(0)
+    dtype = torch.float64 if torch.float64 in op.dtypes else torch.float32
+    every = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd), 100))
+    every = [s for s in every if Arguments(s).floats]
+    if len(every) <= SAMPLES:
+        return every
+    return [every[round(i * (len(every) - 1) / (SAMPLES - 1))] for i in range(SAMPLES)]
+
+
+def error_samples(op: Any) -> list[Any]:
+    """Return a few calls that torch answers with an error."""
+    if op.error_inputs_func is None:
+        return []
+    torch.manual_seed(0)
+    inputs = (e.sample_input for e in itertools.islice(op.error_inputs("cpu"), 20))
+    return list(itertools.islice((s for s in inputs if Arguments(s).floats), ERRORS))
+
+
+class Arguments:
+    """The arguments of a sample, flat, and which of them are float tensors."""
+
+    def __init__(self, sample: Any) -> None:
+        self.flat, self.spec = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
+        self.floats = [i for i, x in enumerate(self.flat) if _is_float(x)]
+
+    def masks(self, name: str, sparse: list[int], full: bool) -> dict[int, Tensor]:
+        """Return which entries of each sparse argument are stored: about half, or all."""
+        generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+        masks = {}
+        for i in sparse:
+            keep = torch.rand(self.flat[i].shape, generator=generator, dtype=torch.float64) < 0.5
+            masks[i] = torch.ones_like(keep) if full else keep
+        return masks
+
+    def dense(self, masks: dict[int, Tensor]) -> list[Any]:
+        """Return the arguments as torch gets them: new leaves, zero where nothing is stored."""
+        return [self._leaf(x, masks.get(i)) if isinstance(x, Tensor) else x for i, x in enumerate(self.flat)]
+
+    def sparse(self, masks: dict[int, Tensor], format: gs.Format) -> list[Any]:
+        """Return the arguments as gossamer gets them."""
+        out = self.dense(masks)
+        for i, mask in masks.items():
+            keys = torch.nonzero(mask.reshape(-1)).squeeze(1)
+            tensor = from_entries(keys, out[i].detach().reshape(-1)[keys], out[i].shape, format)
+            out[i] = tensor.requires_grad_(out[i].requires_grad)
+        return out
+
+    def _leaf(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        new = x.detach().clone() if mask is None else torch.where(mask, x.detach(), torch.zeros((), dtype=x.dtype))
+        return new.requires_grad_(x.requires_grad)
+
+    def call(self, function: Callable[..., Any], flat: list[Any]) -> Any:
+        """Call a function with arguments like these."""
+        input, args, kwargs = tree_unflatten(flat, self.spec)
+        torch.manual_seed(1)
+        return function(input, *args, **kwargs)
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, Tensor) and x.dtype in (torch.float32, torch.float64) and x.layout == torch.strided
+
+
+# -- what torch says
+
+
+def reference(op: Any, function: Callable[..., Any], inplace: bool, stored: Tensor | None, like: Any) -> Callable[..., Any]:
+    """Return the dense function that a sparse call is compared with: torch's own, but for what is so by definition.
+
+    ``stored`` says where the first sparse argument, which is the input, has entries; ``like`` is that argument.
+    """
+
+    def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if inplace:
+            out = function(input.clone(), *args, **kwargs)
+            return out.masked_fill(~stored, 0) if out.shape == input.shape else out
+        if stored is None:
+            return function(input, *args, **kwargs)
+        if op.name in OVER_STORED:
+            return function(input.masked_fill(~stored, -torch.inf), *args, **kwargs).masked_fill(~stored, 0)
+        if op.name in DRAWS_STORED:
+            return scatter(function(gather(input, like.structure), *args, **kwargs), like.structure)
+        out = function(input, *args, **kwargs)
+        if op.name in STAYS_ZERO:
+            return torch.where(torch.isnan(out) & ~stored, torch.zeros((), dtype=out.dtype), out)
+        return out
+
+    return call
+
+
+def inplace_on_copy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an in-place function that leaves its first argument, a leaf, alone."""
+    return lambda input, *args, **kwargs: function(input.clone(), *args, **kwargs)
+
+
+# -- one call
+
+
+def judge(op: Any, format: gs.Format, sample: Any, variant: str, name: str, record: Record) -> None:
+    """Call an operator both ways, and note in the record how it ran and what was wrong."""
+    arguments = Arguments(sample)
+    inplace = variant.startswith("in place")
+    if inplace and 0 not in arguments.floats:
+        return
+    everything = variant.endswith("all")
+    if everything and len(arguments.floats) == 1:
+        return  # the same call again
+    chosen = arguments.floats if everything else arguments.floats[:1]
+    function = op.inplace_variant if inplace else op.op
+    masks = arguments.masks(name, chosen, full=False)
+    if _fails(arguments, function, masks, inplace) and not _fails(arguments, function, {}, inplace):
+        masks = arguments.masks(name, chosen, full=True)  # the operator can't do with the zeros
+    flat = arguments.sparse(masks, format)
+    like = flat[chosen[0]]
+    stored = like.mask() if chosen[0] == 0 else None
+    dense = attempt(arguments, reference(op, function, inplace, stored, like), arguments.dense(masks))
+    with gs.fallback("silent"), watch() as seen:
+        sparse = attempt(arguments, inplace_on_copy(function) if inplace else function, flat)
+    problem = compare(dense, sparse, flat, exact=op.name not in UNDEFINED)
+    if problem:
+        record.wrong.append(f"{name}: {problem}"[:300])
+    if dense.error is not None:
+        record.errors += not problem
+        return
+    kind = "native" if not seen else "fallback" if any(set(k) - {"Dense", "Masked"} for _, k in seen) else "storage"
+    setattr(record, kind, getattr(record, kind) + 1)
+    record.inplace += inplace
+    record.gradients += dense.grads is not None
+
+
+def _fails(arguments: Arguments, function: Callable[..., Any], masks: dict[int, Tensor], inplace: bool) -> bool:
+    return attempt(arguments, inplace_on_copy(function) if inplace else function, arguments.dense(masks)).error is not None
+
+
+@dataclass
+class Outcome:
+    """What came of a call."""
+
+    out: Any = None
+    inputs: list[Any] = field(default_factory=list)
+    grads: list[Tensor | None] | None = None  # None: there are none
+    error: Exception | None = None
+    grad_error: Exception | None = None
+
+
+def attempt(arguments: Arguments, function: Callable[..., Any], flat: list[Any]) -> Outcome:
+    """Call a function, and take the gradients of what comes out."""
+    outcome = Outcome(inputs=flat)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            outcome.out = arguments.call(function, flat)
+        except Exception as error:
+            outcome.error = error
+            return outcome
+        try:
+            outcome.grads = gradients(outcome.out, flat)
+        except Exception as error:
+            outcome.grad_error = error
+    return outcome
+
+
+def gradients(out: Any, flat: list[Any]) -> list[Tensor | None] | None:
+    """Gradients of the inputs, for a fixed random gradient at every output."""
+    leaves = [x for x in flat if isinstance(x, Tensor) and x.requires_grad]
+    outs = [as_dense(o) for o in tree_flatten(out)[0] if isinstance(o, Tensor) and o.requires_grad]
+    if not leaves or not outs:
+        return None
+    torch.manual_seed(2)
+    weights = [torch.randn(o.shape, dtype=o.dtype) for o in outs]
+    return list(torch.autograd.grad(outs, leaves, weights, allow_unused=True))
+
+
+# -- comparison
+
+
+def as_dense(x: Tensor) -> Tensor:
+    return x.to_dense() if isinstance(x, SparseTensor) or x.layout != torch.strided else x
+
+
+def compare(dense: Outcome, sparse: Outcome, flat: list[Any], exact: bool) -> str:
+    """Say what differs; nothing if all is right."""
+    if dense.error is not None or sparse.error is not None:
+        if type(dense.error) is type(sparse.error):
+            return ""
+        return f"error {_short(sparse.error)} instead of {_short(dense.error)}"
+    left, spec = tree_flatten(dense.out)
+    right, other = tree_flatten(sparse.out)
+    if len(left) != len(right) or spec.type is not other.type:
+        return f"returned {other.type} of {len(right)} instead of {spec.type} of {len(left)}"
+    for want, have in zip(left, right, strict=True):
+        if problem := difference(want, have, exact):
+            return f"values: {problem}"
+    for want, have in zip(dense.inputs, sparse.inputs, strict=True):
+        if isinstance(want, Tensor) and (problem := difference(_at_stored(want.detach(), have), have.detach(), exact)):
+            return f"input after the call: {problem}"
+    return compare_gradients(dense, sparse, flat) if exact else ""
+
+
+def compare_gradients(dense: Outcome, sparse: Outcome, flat: list[Any]) -> str:
+    if dense.grad_error is not None:
+        return ""  # torch has no gradient to compare with
+    if sparse.grad_error is not None:
+        return f"gradient: error {_short(sparse.grad_error)}"
+    if (dense.grads is None) != (sparse.grads is None):
+        return f"gradient: {'none' if sparse.grads is None else 'one'}, where torch has {'none' if dense.grads is None else 'one'}"
+    leaves = [x for x in flat if isinstance(x, Tensor) and x.requires_grad]
+    for leaf, want, have in zip(leaves, dense.grads or [], sparse.grads or [], strict=True):
+        zero = torch.zeros(leaf.shape, dtype=leaf.dtype)
+        want, have = zero if want is None else want, zero if have is None else as_dense(have)
+        if problem := difference(_at_stored(want, leaf), have, True):
+            return f"gradient: {problem}"
+    return ""
+
+
+def _at_stored(want: Tensor, leaf: Tensor) -> Tensor:
+    return as_dense(want).masked_fill(~leaf.mask(), 0) if isinstance(leaf, SparseTensor) else want
+
+
+def difference(want: Any, have: Any, exact: bool) -> str:
+    """Say how two results differ: type, shape, then values by torch's usual tolerances."""
+    if not isinstance(want, Tensor):
+        if type(want) is not type(have):
+            return f"a {type(have).__name__} instead of a {type(want).__name__}"
+        same = want == have or want != want
+        return "" if same else f"{have} instead of {want}"
+    if not isinstance(have, Tensor):
+        return f"a {type(have).__name__} instead of a tensor"
+    if want.shape != have.shape or want.dtype != have.dtype:
+        return f"{tuple(have.shape)} {have.dtype} instead of {tuple(want.shape)} {want.dtype}"
+    if not exact:
+        return ""
+    try:
+        torch.testing.assert_close(as_dense(have.detach()), as_dense(want.detach()), equal_nan=True, check_stride=False)
+    except AssertionError as error:
+        return " ".join(str(error).split())
+    return ""
+
+
+def _short(error: Exception | None) -> str:
+    return "none" if error is None else f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+
+
+# -- one operator
+
+
+def check(op: Any, format: str) -> Record:
+    """Call an operator in one format with all its samples and variants."""
+    record = Record()
+    found = samples(op)
+    if not found:
+        record.reason = "no sample has a float tensor"
+        return record
+    for variant in VARIANTS:
+        if variant.startswith("in place") and op.inplace_variant is None:
+            continue
+        for i, sample in enumerate(found):
+            judge(op, FORMATS[format], sample, variant, f"{op.full_name}[{i}] {variant}", record)
+    for i, sample in enumerate(error_samples(op)):
+        judge(op, FORMATS[format], sample, "first", f"{op.full_name}[error {i}]", record)
+    return record
