@@ -1,7 +1,8 @@
 """gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
 
-from gossamer import formats, sparsifiers
+from gossamer import formats, nn, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
+from gossamer.nn import SparsityBuilder, count_flops, densify_, sparsify_, summary
 from gossamer.ops import (
     FallbackWarning,
     Output,
@@ -22,3 +23,11 @@ from gossamer.sparsifiers import Sparsifier
 from gossamer.tensor import SparseTensor
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "BSR", "COO", "CSC", "CSF", "CSR", "DCSR", "ELL", "NM", "VNM", "Blocks", "Dense", "FallbackWarning", "FanIn", "Fisher",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "Output", "Random",
+    "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "Wanda", "count_flops", "densify_",
+    "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "implements", "implements_backward",
+    "implements_sparsifier", "nn", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary",
+]  # fmt: skip

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.formats import Dense, Format, Structure, as_format
+from gossamer.formats import Dense, Format, Structure, as_format, checks
 from gossamer.formats.structure import Matrix
 
 
@@ -73,6 +73,8 @@ class SparseTensor(torch.Tensor):
     ) -> SparseTensor:
         """Make a tensor from raw arrays. Nothing is trusted: a broken promise of the format is a ValueError.
 
+        The arrays are shared, not copied: don't change them afterwards.
+
         Examples
         --------
         >>> import torch, gossamer as gs
@@ -85,9 +87,10 @@ class SparseTensor(torch.Tensor):
         format = as_format(format)
         if isinstance(format, Dense):
             raise ValueError("a dense tensor is a plain torch.Tensor; choose a sparse format such as gs.CSR()")
-        structure = Structure(format, tuple(shape), arrays, values.device)
+        shape, values, arrays = checks.outside(format, shape, values, arrays)
+        structure = Structure(format, shape, arrays, values.device)
         structure.check(values)
-        return cls(values, structure)
+        return build(values, structure)
 
     # -- what it is
 
@@ -228,8 +231,8 @@ class SparseTensor(torch.Tensor):
         return _handlers.aten(func, args, kwargs or {})
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        arrays = {name: getattr(self, f"_{name}") for name in self._arrays}
-        state = (repr(self.format), tuple(self._dense_shape), self._values, arrays, self.requires_grad)
+        arrays = {name: getattr(self, f"_{name}").contiguous() for name in self._arrays}
+        state = (repr(self.format), tuple(self._dense_shape), self._values.contiguous(), arrays, self.requires_grad)
         return (rebuild, (*state, isinstance(self, torch.nn.Parameter), repr(self.grad_format)))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
@@ -269,8 +272,13 @@ def rebuild(
     grad_format: str = "None",
 ) -> SparseTensor:
     """Make a tensor from a file; it is checked as all outside data is."""
+    for name, flag in (("requires_grad", requires_grad), ("is_parameter", is_parameter)):
+        if not isinstance(flag, bool):
+            raise TypeError(f"{name} of a saved tensor must be True or False, not {flag!r}")
     tensor = SparseTensor.from_arrays(as_format(format), shape, values, arrays)
     tensor.grad_format = None if grad_format == "None" else as_format(grad_format)
+    if requires_grad and not (values.is_floating_point() or values.is_complex()):
+        raise ValueError(f"{format}: values of {values.dtype} can't require a gradient; only real or complex ones can")
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad)  # type: ignore[return-value]
     return tensor.requires_grad_(requires_grad)  # type: ignore[return-value]
@@ -367,7 +375,7 @@ def placed(entries: Tensor, place: Tensor | None, structure: Structure) -> Tenso
 
 def scatter(values: Tensor, structure: Structure) -> Tensor:
     """Return the dense tensor with these values."""
-    if _is_plain(structure):
+    if structure.plain:
         return values.reshape(structure.shape).clone()
     keys, where = structure.entries()
     flat = values.reshape(-1)
@@ -381,7 +389,7 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
         if tensor.structure.same(structure):
             return values_of(tensor)
         return _gather_sparse(tensor, structure)
-    if _is_plain(structure):
+    if structure.plain:
         valid = structure.valid()
         values = tensor.reshape(structure.value_shape)
         return values if valid is None else values.masked_fill(~valid, 0)
@@ -409,17 +417,6 @@ def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) ->
     return values.masked_fill_(~valid, 0) if inplace else values.masked_fill(~valid, 0)
 
 
-def _is_plain(structure: Structure) -> bool:
-    """Do the values have the dense tensor's own order (Masked)?"""
-    stack = structure.format.stack(len(structure.shape))
-    sizes = structure.format.level_sizes(structure.shape)
-    return all(level.full for level in stack) and structure.format.order is None and _numel(sizes) == structure.shape.numel()
-
-
-def _numel(sizes: Sequence[int]) -> int:
-    return torch.Size(sizes).numel()
-
-
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:
     """Return the tensor as a compressed matrix with the values of its entries."""
     matrix = tensor.structure.matrix()
@@ -434,4 +431,5 @@ def _bytes(n: int) -> str:
     return str(n)
 
 
-torch.serialization.add_safe_globals([rebuild, SparseTensor])
+# Not SparseTensor itself: an unpickler that may name the class may also write its attributes, past all checks.
+torch.serialization.add_safe_globals([rebuild])

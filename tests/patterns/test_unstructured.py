@@ -90,12 +90,16 @@ def test_decimal_fractions_round_half_to_even() -> None:
 
 
 def test_fast_enough() -> None:
-    scores, best = torch.rand(3072, 768), 1.0
+    # CPU time of one thread: other processes on the machine then don't matter.
+    scores, seconds = torch.rand(3072, 768), 1.0
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         Unstructured(0.9).select(scores)
-        best = min(best, time.perf_counter() - start)
-    assert best < 0.05  # 9 ms on an idle machine of two cores
+        seconds = min(seconds, time.process_time() - start)
+    torch.set_num_threads(threads)
+    assert seconds < 0.05  # measured: 0.017
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.5, 90, float("nan")])

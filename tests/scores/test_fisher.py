@@ -33,6 +33,6 @@ def test_fisher_with_tiny_damping_and_large_layers() -> None:
 def test_fisher_errors() -> None:
     for bad in ({"block": 0}, {"damp": 0.0}, {"damp": float("nan")}):
         with pytest.raises(ValueError, match=next(iter(bad))):
-            Fisher(**bad)  # type: ignore[arg-type]
+            Fisher(**bad)
     with pytest.raises(TypeError, match="integer"):
         Fisher(block=2.0)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import torch
 
 from gossamer.formats.base import Format
 from gossamer.formats.levels import Compressed, Level, Singleton
-from gossamer.formats.structure import Matrix, Structure
+from gossamer.formats.structure import INT32, Matrix, Structure, matrix_sizes, ravel
 
 
 class COO(Format):
@@ -32,11 +32,13 @@ class COO(Format):
     def stack(self, ndim: int) -> tuple[Level, ...]:
         return (Compressed(unique=False), *(Singleton(),) * (max(ndim, 1) - 1))
 
-    def matrix(self, structure: Structure) -> Matrix | None:
-        if len(structure.shape) != 2:
-            return None
-        rows, cols = structure.shape
-        first = structure.arrays["crd0"]
-        bounds = torch.arange(rows + 1, dtype=first.dtype, device=first.device)
-        pos = torch.searchsorted(first, bounds, out_int32=first.dtype == torch.int32)
-        return Matrix(pos, structure.arrays["crd1"], rows, cols, False, None)
+    def matrix(self, structure: Structure) -> Matrix:
+        rows, cols = matrix_sizes(structure.shape)
+        crds = [structure.arrays[f"crd{d}"] for d in range(max(len(structure.shape), 1))]
+        if max(rows, cols) > INT32:
+            crds = [crd.long() for crd in crds]
+        if len(crds) == 1:
+            return Matrix(structure.arrays["pos0"].to(crds[0].dtype), crds[0], rows, cols, False, None)
+        bounds = torch.arange(rows + 1, dtype=crds[0].dtype, device=crds[0].device)
+        pos = torch.searchsorted(crds[0], bounds, out_int32=crds[0].dtype == torch.int32)
+        return Matrix(pos, ravel(crds[1:], structure.shape[1:]), rows, cols, False, None)

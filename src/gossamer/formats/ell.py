@@ -26,7 +26,7 @@ class ELL(Format):
     """
 
     def __init__(self, width: int | None = None) -> None:
-        if width is not None and (not isinstance(width, int) or width < 0):
+        if width is not None and (type(width) is not int or width < 0):
             raise ValueError(f"width={width!r} must be an integer from 0, or None for what the fullest row needs")
         self.width = width
         super().__init__(Dense(), Fixed(width))
@@ -37,6 +37,8 @@ class ELL(Format):
     def matrix(self, structure: Structure) -> Matrix:
         rows, cols = self.group_sizes(structure.shape)
         crd = structure.arrays["crd1"]
+        if not cols:  # all padding, and no column 0 to read
+            crd = crd[:, :0]
         pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * crd.shape[1]
         # padding reads column 0 times a value of 0: harmless, and the matrix needs no copy of the values
         return Matrix(pos, crd.reshape(-1).clamp(min=0), rows, cols, False, None)

@@ -225,7 +225,9 @@ class Fixed(Level):
 
     def __post_init__(self) -> None:
         if self.width is not None and (type(self.width) is not int or self.width < 0):
-            raise ValueError(f"width={self.width!r} must be an integer from 0, or None for what the fullest parent needs")
+            raise ValueError(
+                f"width={self.width!r} must be an integer from 0, or None for what the fullest parent needs"
+            )
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         new = _starts(parent, coord)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import torch
+
 from gossamer.formats import levels
 from gossamer.formats.base import Format
 from gossamer.formats.levels import Level
+from gossamer.formats.structure import Matrix, Structure, whole_matrix
 
 
 class Dense(Format):
@@ -54,3 +57,7 @@ class Masked(Format):
 
     def stack(self, ndim: int) -> tuple[Level, ...]:
         return (*(levels.Dense(),) * (max(ndim, 1) - 1), levels.Bitmap())
+
+    def matrix(self, structure: Structure) -> Matrix | None:
+        # a trace can't count the stored entries, so it takes all: those that are not stored have the value 0
+        return whole_matrix(structure) if torch.compiler.is_compiling() else None

@@ -6,16 +6,19 @@ state have one structure, and "same pattern" is most often "same object".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from gossamer.formats import checks
 from gossamer.formats.base import Format, check_size
-from gossamer.formats.levels import Level
+from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
 
-_INT32 = 2**31 - 1
+INT32 = 2**31 - 1
+_WHOLE = (Dense, Compressed, Singleton)  # levels without padding
 
 
 class Entries(NamedTuple):
@@ -47,11 +50,16 @@ class Structure:
     (tensor([0, 2, 3], dtype=torch.int32), tensor([1, 2, 3], dtype=torch.int32))
     """
 
-    def __init__(self, format: Format, shape: Sequence[int], arrays: Mapping[str, Tensor], device: torch.device) -> None:
+    def __init__(
+        self, format: Format, shape: Sequence[int], arrays: Mapping[str, Tensor], device: torch.device
+    ) -> None:
         self.format = format
         self.shape = shape if isinstance(shape, torch.Size) else torch.Size(shape)
         self.arrays = dict(arrays)
         self.device = device
+        self._levels: list[tuple[Level, dict[str, Tensor], int, int]] | None = None
+        self._value_shape: tuple[int, ...] | None = None
+        self._plain: bool | None = None
         self._entries: Entries | None = None
         self._matrix: Matrix | None = None
         self._valid: Tensor | None | bool = False  # False: not computed yet
@@ -65,15 +73,11 @@ class Structure:
         coords = format.to_levels(unravel(keys, format.group_sizes(shape)), shape)
         number = ravel(coords, sizes)
         order: Tensor | None = None
-        if number.numel() > 1 and not bool((number[1:] > number[:-1]).all()):
+        if not ascending(number):
             order = torch.argsort(number)
-            coords = [c[order] for c in coords]
-        arrays: dict[str, Tensor] = {}
-        place, parents = torch.zeros_like(keys), 1
-        for i, (level, coord, size) in enumerate(zip(format.stack(len(shape)), coords, sizes, strict=True)):
-            stored, place, parents = level.pack(place, coord, parents, size)
-            arrays.update({f"{name}{i}": array for name, array in stored.items()})
-        small = max(parents, keys.numel(), *sizes) <= _INT32
+            coords, number = [c[order] for c in coords], number[order]
+        arrays, place, positions = _pack(format.stack(len(shape)), coords, number, sizes)
+        small = max(positions, keys.numel(), *sizes) <= INT32
         arrays = {k: a if a.dtype == torch.bool or not small else a.int() for k, a in arrays.items()}
         if order is not None:
             place = torch.empty_like(place).index_copy_(0, order, place)
@@ -83,24 +87,34 @@ class Structure:
 
     def levels(self) -> list[tuple[Level, dict[str, Tensor], int, int]]:
         """Each level with its arrays, its number of parents and its size."""
+        if self._levels is not None and not torch.compiler.is_compiling():
+            return self._levels
         out, parents = [], 1
         sizes = self.format.level_sizes(self.shape)
         for i, (level, size) in enumerate(zip(self.format.stack(len(self.shape)), sizes, strict=True)):
             own = {name: self.arrays[f"{name}{i}"] for name in level.arrays}
             out.append((level, own, parents, size))
             parents = level.positions(own, parents, size)
+        self._levels = out
         return out
 
     @property
     def value_shape(self) -> tuple[int, ...]:
         """Shape of the values: the positions of the last compressed level, then an axis for each dense one below."""
-        levels = self.levels()
-        tail: list[int] = []
-        for level, arrays, parents, size in reversed(levels):
-            if not level.full:
-                return (level.positions(arrays, parents, size), *tail)
-            tail.insert(0, size)
-        return tuple(tail)
+        if self._value_shape is None or torch.compiler.is_compiling():
+            axes: tuple[int, ...] = ()
+            for level, arrays, parents, size in self.levels():
+                axes = (*axes, size) if level.full else (level.positions(arrays, parents, size),)
+            self._value_shape = axes
+        return self._value_shape
+
+    @property
+    def plain(self) -> bool:
+        """Do the values have the dense tensor's own order, a place for each of its positions (Masked)?"""
+        if self._plain is None:
+            natural = self.format.order is None and not self.format.own_map
+            self._plain = natural and all(level.full for level in self.format.stack(len(self.shape)))
+        return self._plain
 
     def entries(self) -> Entries:
         """Return the stored entries in storage order; padding is left out."""
@@ -109,15 +123,19 @@ class Structure:
         return self._entries
 
     def _find_entries(self) -> Entries:
-        coords, valid = self._positions()
-        keys = ravel(coords, self.format.group_sizes(self.shape))
+        if self.plain:
+            valid = self.valid()
+            keys = torch.arange(self.shape.numel(), device=self.device) if valid is None else _true(valid)
+            return Entries(keys, None if valid is None else keys)
+        coords, valid = self.positions()
+        keys = ravel(self.format.from_levels(coords, self.shape), self.format.group_sizes(self.shape))
         if valid is None:
             return Entries(keys, None)
-        where = torch.nonzero(valid).squeeze(1)
+        where = _true(valid)
         return Entries(keys[where], where)
 
-    def _positions(self) -> tuple[list[Tensor], Tensor | None]:
-        """Coordinates of every place in the values, and which of them are real (None: all)."""
+    def positions(self) -> tuple[list[Tensor], Tensor | None]:
+        """Coordinates, in the levels, of every place of the values; and which places are real (None: all)."""
         coords: list[Tensor] = []
         valid: Tensor | None = None
         for level, arrays, parents, size in self.levels():
@@ -126,20 +144,28 @@ class Structure:
             valid = None if valid is None else valid[parent]
             if real is not None:
                 valid = real if valid is None else valid & real
-        coords = self.format.from_levels(coords, self.shape)
-        groups = self.format.group_sizes(self.shape)
-        if check_size(self.format.level_sizes(self.shape), "the level sizes") != check_size(groups, "the shape"):
-            inside = torch.stack([(c >= 0) & (c < s) for c, s in zip(coords, groups, strict=True)]).all(0)
-            valid = inside if valid is None else valid & inside
+        if self.format.pads(self.shape):
+            dims = zip(self.format.from_levels(coords, self.shape), self.format.group_sizes(self.shape), strict=True)
+            for coord, size in dims:
+                inside = (coord >= 0) & (coord < size)
+                valid = inside if valid is None else valid & inside
         return coords, valid
 
     def valid(self) -> Tensor | None:
         """Which places of the values are real, in their shape; None if all are (no padding)."""
         if self._valid is False or torch.compiler.is_compiling():
-            valid = self._positions()[1]
-            self._valid = None if valid is None else valid.view(self.value_shape)
+            self._valid = self._find_valid()
         assert not isinstance(self._valid, bool)
         return self._valid
+
+    def _find_valid(self) -> Tensor | None:
+        if not self.format.pads(self.shape) and all(type(level) in _WHOLE for level, *_ in self.levels()):
+            return None
+        *outer, (last, arrays, *_) = self.levels()
+        if self.plain and type(last) is Bitmap and all(type(level) is Dense for level, *_ in outer):
+            return arrays["mask"].reshape(self.value_shape)
+        valid = self.positions()[1]
+        return None if valid is None else valid.reshape(self.value_shape)
 
     @property
     def nnz(self) -> int:
@@ -160,7 +186,9 @@ class Structure:
         """Do both store the same positions in the same way?"""
         if self is other:
             return True
-        if self.shape != other.shape or self.device != other.device or self.format != other.format:
+        if self.shape != other.shape or self.device != other.device:
+            return False
+        if self.format is not other.format and self.format != other.format:
             return False
         pairs = [(array, other.arrays[name]) for name, array in self.arrays.items()]
         if all(a is b for a, b in pairs):
@@ -171,37 +199,7 @@ class Structure:
 
     def check(self, values: Tensor) -> None:
         """Raise ValueError, naming the broken promise, unless arrays and values are whole."""
-        check_size(self.shape, "the shape")
-        check_size(self.format.level_sizes(self.shape), "the level sizes")
-        stack = self.format.stack(len(self.shape))
-        expected = {f"{name}{i}" for i, level in enumerate(stack) for name in level.arrays}
-        if set(self.arrays) != expected:
-            raise ValueError(f"{self.format}: arrays are {sorted(self.arrays)}, must be {sorted(expected)}")
-        for name, array in self.arrays.items():
-            if array.device != values.device:
-                raise ValueError(f"{self.format}: {name} is on {array.device}, the values on {values.device}")
-        parents = 1
-        for i, (level, size) in enumerate(zip(stack, self.format.level_sizes(self.shape), strict=True)):
-            own = {name: self.arrays[f"{name}{i}"] for name in level.arrays}
-            try:
-                level.check(own, parents, size)
-            except ValueError as error:
-                raise ValueError(f"{self.format} of shape {tuple(self.shape)}, level {i}: {error}") from None
-            parents = level.positions(own, parents, size)
-            check_size((parents,), "the number of positions")
-        self._check_whole(values)
-
-    def _check_whole(self, values: Tensor) -> None:
-        """Promises that no level can see alone: one value a position, no entry twice, zeros in the padding."""
-        if tuple(values.shape) != self.value_shape:
-            raise ValueError(f"{self.format}: values are {tuple(values.shape)}, must be {self.value_shape}")
-        coords, valid = self._positions()
-        number = ravel(self.format.to_levels(coords, self.shape), self.format.level_sizes(self.shape))
-        number = number if valid is None else number[valid]
-        if number.numel() > 1 and not bool((number[1:] > number[:-1]).all()):
-            raise ValueError(f"{self.format}: entries are not in ascending order, or one is there twice")
-        if valid is not None and bool((values.reshape(-1)[~valid] != 0).any()):
-            raise ValueError(f"{self.format}: a value outside the pattern is not zero")
+        checks.check(self, values)
 
     def to(self, device: torch.device) -> Structure:
         """Return the structure on another device."""
@@ -231,18 +229,64 @@ def unravel(keys: Tensor, sizes: Sequence[int]) -> list[Tensor]:
     return [keys, *coords]
 
 
+def ascending(keys: Tensor) -> bool:
+    """Is each key greater than the one before?"""
+    return keys.numel() < 2 or bool((keys[1:] > keys[:-1]).all())
+
+
+def _true(mask: Tensor) -> Tensor:
+    return torch.nonzero(mask.reshape(-1)).squeeze(1)
+
+
+def _pack(
+    stack: Sequence[Level], coords: Sequence[Tensor], number: Tensor, sizes: Sequence[int]
+) -> tuple[dict[str, Tensor], Tensor, int]:
+    """Store entries sorted by number: the arrays of all levels, the place of each entry, the number of places.
+
+    Dense levels at the end store whole fibres, so the levels above them see each fibre once.
+    """
+    split = len(stack)
+    while split and stack[split - 1].full and not stack[split - 1].arrays:
+        split -= 1
+    inner = math.prod(sizes[split:])
+    outer, fibre = list(coords[:split]), None
+    if split < len(stack) and inner:
+        start = torch.div(number, inner, rounding_mode="floor")
+        new = torch.ones_like(start, dtype=torch.bool)
+        new[1:] = start[1:] != start[:-1]
+        outer, fibre, number = [c[new] for c in outer], torch.cumsum(new, 0) - 1, number - start * inner
+    place, positions = torch.zeros_like(outer[0] if outer else coords[0][:1]), 1
+    arrays: dict[str, Tensor] = {}
+    for i, (level, coord, size) in enumerate(zip(stack[:split], outer, sizes, strict=False)):
+        stored, place, positions = level.pack(place, coord, positions, size)
+        arrays.update({f"{name}{i}": array for name, array in stored.items()})
+    return arrays, place if fibre is None else place[fibre] * inner + number, positions * inner
+
+
+def matrix_sizes(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns of a tensor seen as a matrix: its first dimension, and all others; a vector is one row."""
+    return (shape[0], math.prod(shape[1:])) if len(shape) > 1 else (1, math.prod(shape))
+
+
+def whole_matrix(structure: Structure) -> Matrix:
+    """Every position of a structure whose values have the dense order, as compressed rows."""
+    rows, cols = matrix_sizes(structure.shape)
+    dtype = torch.int32 if max(rows, cols, rows * cols) <= INT32 else torch.int64
+    pos = torch.arange(rows + 1, dtype=dtype, device=structure.device) * cols
+    crd = torch.arange(cols, dtype=dtype, device=structure.device).expand(rows, cols).reshape(-1)
+    return Matrix(pos, crd, rows, cols, False, None)
+
+
 def _sorted_matrix(structure: Structure) -> Matrix:
     """Compressed rows of any structure, by sorting its entries."""
-    shape = structure.shape
-    rows = shape[0] if len(shape) > 1 else 1
-    cols = shape[1:].numel() if len(shape) > 1 else (shape[0] if shape else 1)
+    rows, cols = matrix_sizes(structure.shape)
     keys, where = structure.entries()
     # a trace can't ask the data whether it is sorted already
-    if torch.compiler.is_compiling() or not bool((keys[1:] > keys[:-1]).all()):
+    if torch.compiler.is_compiling() or not ascending(keys):
         order = torch.argsort(keys)
         keys, where = keys[order], order if where is None else where[order]
     bounds = torch.arange(rows + 1, device=keys.device) * cols
     pos, crd = torch.searchsorted(keys, bounds), keys % cols if cols else keys
-    if max(rows, cols, keys.numel()) <= _INT32:
+    if max(rows, cols, keys.numel()) <= INT32:
         pos, crd = pos.int(), crd.int()
     return Matrix(pos, crd, rows, cols, False, where)

@@ -61,7 +61,7 @@ class Unstructured(Pattern):
             ready = [check_scores(one, "Unstructured") for one in scores]
             home = ready[0].device
             joint = torch.cat([one.reshape(-1).to(home) for one in ready])
-            parts = self.pick(joint).split([one.numel() for one in ready])
+            parts = self.pick(joint).split_with_sizes([one.numel() for one in ready])
             return [part.view(one.shape).to(one.device) for part, one in zip(parts, ready, strict=True)]
 
     @property

@@ -1,0 +1,18 @@
+"""Models: making them sparse, saying what they hold, training them on several machines."""
+
+from gossamer.nn.builder import SparsityBuilder
+from gossamer.nn.distributed import reduce_values
+from gossamer.nn.summary import Flops, Summary, count_flops, summary
+from gossamer.nn.surgery import densify_, sparse_parameters, sparsify_
+
+__all__ = [
+    "Flops",
+    "SparsityBuilder",
+    "Summary",
+    "count_flops",
+    "densify_",
+    "reduce_values",
+    "sparse_parameters",
+    "sparsify_",
+    "summary",
+]

@@ -1,0 +1,74 @@
+"""Finding parameters and modules by name: exact names and globs, with help for misspelt ones."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from torch import nn
+
+Where = str | Sequence[str] | Callable[[str], bool] | None
+
+#: Layers whose weights are made sparse unless told otherwise. transformers' Conv1D is a Linear by another name.
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+def matching(name: str, known: Iterable[str], what: str) -> list[str]:
+    """Return the known names that a name or glob means; a ValueError lists the near misses if there are none.
+
+    Examples
+    --------
+    >>> matching("*.weight", ["a.weight", "a.bias"], "parameter")
+    ['a.weight']
+    >>> matching("a.wieght", ["a.weight", "a.bias"], "parameter")
+    Traceback (most recent call last):
+        ...
+    ValueError: no parameter is called 'a.wieght'; did you mean 'a.weight'?
+    """
+    names = list(known)
+    found = [n for n in names if fnmatchcase(n, name)]
+    if not found:
+        raise ValueError(f"no {what} is called {name!r}; {_suggestion(name, names)}")
+    return found
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = near or [k for k in known if name.strip("*.").split(".")[-1] in k][:3]
+    if near:
+        return "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    shown = ", ".join(repr(k) for k in known[:5])
+    return f"there are {len(known)}: {shown}{', ...' if len(known) > 5 else ''}"
+
+
+def layer_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the weights of the layers that can be made sparse, by name; a tied one only once."""
+    found: dict[str, nn.Parameter] = {}
+    seen: set[int] = set()
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            layer = isinstance(module, LAYERS) or type(module).__name__ == "Conv1D"
+            attention = isinstance(module, nn.MultiheadAttention) and name.endswith("proj_weight")
+            if ((layer and name == "weight") or attention) and id(parameter) not in seen:
+                seen.add(id(parameter))
+                found[f"{path}.{name}" if path else name] = parameter
+    return found
+
+
+def chosen(names: Iterable[str], where: Where) -> list[str]:
+    """Return the names that ``where`` means: None for all, globs of parameter or module names, or a predicate."""
+    known = list(names)
+    if where is None:
+        return known
+    if callable(where):
+        return [n for n in known if where(n)]
+    globs = [where] if isinstance(where, str) else list(where)
+    picked = {n for glob in globs for n in by_layer(glob, known)}
+    return [n for n in known if n in picked]
+
+
+def by_layer(glob: str, known: Sequence[str]) -> list[str]:
+    """Match a glob against parameter names, or the names of the modules that own them."""
+    found = [n for n in known if fnmatchcase(n, glob) or fnmatchcase(n.rpartition(".")[0], glob)]
+    return found or matching(glob, known, "sparse-able weight")
