@@ -3,7 +3,7 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
-from gossamer.ops import aten, backward, create, dispatch, inplace, interop, layers, matmul, pointwise, reductions, shape, softmax
+from gossamer.ops import aten, backward, create, dispatch, inplace, interop, layers, matmul, packed, pointwise, reductions, shape, softmax
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
@@ -22,6 +22,6 @@ _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
-    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "pointwise", "reductions", "shape",
+    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "reductions", "shape",
     "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip
