@@ -1,8 +1,7 @@
 """What pack_ chooses from: formats in the order in which the CPU kernels read them.
 
-All are one stack of levels over a map of blocks and tiles: ``dense`` blocks of rows, ``dense`` tiles of columns, the
-rows of a block in slots, and sixteen of them side by side. They differ in what they promise of the pattern, and so in
-which kernel may read them. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
+Each is a stack of levels over a map that cuts rows and columns: sixteen rows side by side, and columns in tiles, where one
+byte says which. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
 """
 
 from __future__ import annotations
@@ -14,57 +13,52 @@ import torch
 from torch import Tensor
 
 from gossamer.formats.base import Format
-from gossamer.formats.lanes import LANES, Lanes, Slots
+from gossamer.formats.lanes import LANES, FixedLanes, Lanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
 _BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
 _WINDOW = 32  # columns: what one permute of AVX-512 can look up
 
 
+def block_of(rows: int) -> int:
+    """Rows of a block: as many blocks as needed, all of about one size, a multiple of 16.
+
+    Examples
+    --------
+    >>> [block_of(rows) for rows in (10, 384, 768, 1000)]
+    [16, 384, 384, 336]
+    """
+    blocks = max(-(-rows // _BLOCK), 1)
+    return max(-(-rows // (blocks * LANES)) * LANES, LANES)
+
+
 class PackedRows(Format):
-    """Base of the packed formats: a matrix in blocks of rows and tiles of columns, sixteen rows side by side."""
+    """Base of the packed formats: what the native kernels read."""
 
     ordered = False
-
-    def __init__(self, tile: int = _TILE, window: int = 0, per: int = 0) -> None:
-        self.tile, self.window, self.per = tile, window, per
-        super().__init__("dense", "dense", Slots(sort=not per), Lanes(window, per))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+    #: Columns of a tile; of a window, and steps in one (0: the pattern is not regular).
+    tile: int
+    window: int = 0
+    per: int = 0
 
     def groups(self, ndim: int) -> int:
         return 2
 
-    def block(self, rows: int) -> int:
-        """Rows of a block: as many blocks as needed, all of about one size, a multiple of 16.
-
-        Examples
-        --------
-        >>> import gossamer as gs
-        >>> [gs.formats.PackedCSR().block(rows) for rows in (10, 384, 768, 1000)]
-        [16, 384, 384, 336]
-        """
-        blocks = max(-(-rows // _BLOCK), 1)
-        return max(-(-rows // (blocks * LANES)) * LANES, LANES)
-
-    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
-        rows, cols = self.group_sizes(shape)
-        block = self.block(rows)
-        return (-(-rows // block), -(-cols // self.tile), block, self.tile)
-
-    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        row, col = coords
-        block = self.block(self.group_sizes(shape)[0])
-        return [row // block, col // self.tile, row % block, col % self.tile]
-
-    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        block = self.block(self.group_sizes(shape)[0])
-        return [coords[0] * block + coords[2], coords[1] * self.tile + coords[3]]
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
 
 
 class PackedCSR(PackedRows):
     """Any pattern, in the order of the CPU kernels: about 5.4 bytes a value at 90 % sparsity.
+
+    In levels: ``dense`` blocks of rows and ``dense`` tiles of columns, in one of them the rows in slots, the fullest
+    first, and their columns sixteen rows side by side.
+
+    Parameters
+    ----------
+    tile
+        Columns of a tile, at most 254. 128 suits all; 240 is faster from 90 % sparsity and 16 tokens on, and slower for
+        one token.
 
     Examples
     --------
@@ -74,8 +68,31 @@ class PackedCSR(PackedRows):
     torch.Size([4, 32])
     """
 
+    def __init__(self, tile: int = _TILE) -> None:
+        if type(tile) is not int or not 1 <= tile <= 254:
+            raise ValueError(f"tile={tile!r} must be an integer in 1 .. 254")
+        self.tile = tile
+        super().__init__("dense", "dense", Slots(), Lanes())
 
-class Condensed(PackedRows):
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'' if self.tile == _TILE else self.tile})"
+
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        rows, cols = self.group_sizes(shape)
+        block = block_of(rows)
+        return (-(-rows // block), -(-cols // self.tile), block, self.tile)
+
+    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        row, col = coords
+        block = block_of(self.group_sizes(shape)[0])
+        return [row // block, col // self.tile, row % block, col % self.tile]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        block = block_of(self.group_sizes(shape)[0])
+        return [coords[0] * block + coords[2], coords[1] * self.tile + coords[3]]
+
+
+class Condensed(PackedCSR):
     """Constant fan-in, with ablated rows left out: SRigL's layer. Rows without a value take no step of any kernel.
 
     The kernels read it as they read :class:`PackedCSR`: what counts for them is how many values a row keeps in a tile
@@ -90,7 +107,10 @@ class Condensed(PackedRows):
 
 
 class PackedNM(PackedRows):
-    """At most n of each m columns stay, for n:m patterns. Refuses a tensor that keeps more.
+    """At most n of each m columns stay, for n:m patterns: 5 bytes a value. Refuses a tensor that keeps more.
+
+    In levels: ``dense`` groups of sixteen rows, ``dense`` windows of columns (as many times m as fit into 32), ``dense``
+    rows of a group, and as many places for each row of a window as the pattern keeps there.
 
     Parameters
     ----------
@@ -110,21 +130,29 @@ class PackedNM(PackedRows):
         if type(n) is not int or type(m) is not int or not 1 <= n <= m <= 254:
             raise ValueError(f"{type(self).__name__} needs integers 1 <= n <= m <= 254, not n={n!r}, m={m!r}")
         self.n, self.m = n, m
-        blocks = _WINDOW // m  # blocks of m in a window; none: the columns of a tile are looked up as in any pattern
-        span = max(blocks, 1) * m
-        super().__init__(max(_TILE // span, 1) * span, span if blocks else 0, n * blocks)
+        blocks = max(_WINDOW // m, 1)
+        self.tile = self.window = blocks * m
+        self.per = blocks * n
+        super().__init__("dense", "dense", "dense", FixedLanes(self.per))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n}, {self.m})"
 
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        rows, cols = self.group_sizes(shape)
+        block = block_of(rows)
+        return (-(-rows // block) * block // LANES, -(-cols // self.window), LANES, self.window)
+
     def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
         row, col = coords
         if row.numel() and not torch.compiler.is_compiling():
-            rows, cols = self.group_sizes(shape)
-            most = int(torch.bincount(row * -(-cols // self.m) + col // self.m).max())
+            most = int(torch.bincount(row * -(-self.group_sizes(shape)[1] // self.m) + col // self.m).max())
             if most > self.n:
                 raise ValueError(f"{self} holds at most {self.n} of each {self.m} columns, but a row keeps {most}")
-        return super().to_levels(coords, shape)
+        return [row // LANES, col // self.window, row % LANES, col % self.window]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        return [coords[0] * LANES + coords[2], coords[1] * self.window + coords[3]]
 
 
 class PackedGroupedNM(PackedNM):

@@ -46,13 +46,13 @@ def _rows(weight: SparseTensor) -> Rows:
 
 
 def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
-    arrays, sizes, windows = _rows(weight)
+    arrays, sizes = _rows(weight)
     linear = torch.ops.gossamer.rows_linear
     values = weight._component("_values")
     if torch.compiler.is_compiling():
-        return linear(*arrays, values, x, bias, *sizes, *windows, 0)  # type: ignore[no-any-return]
+        return linear(*arrays, values, x, bias, *sizes, 0)  # type: ignore[no-any-return]
     with _below_autograd():
-        return linear.default(*arrays, values, x, bias, *sizes, *windows, 0)  # type: ignore[no-any-return]
+        return linear.default(*arrays, values, x, bias, *sizes, 0)  # type: ignore[no-any-return]
 
 
 class PackedLinear(torch.autograd.Function):
@@ -69,11 +69,11 @@ class PackedLinear(torch.autograd.Function):
         (x,), weight = ctx.saved_tensors, ctx.weight
         if weight._values._version != ctx.version:
             raise RuntimeError("the values of a sparse weight were modified in place between forward and backward")
-        arrays, sizes, windows = _rows(weight)
+        arrays, sizes = _rows(weight)
         grad = grad.contiguous()
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values_of(weight), grad, *sizes, *windows)
+            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values_of(weight), grad, *sizes)
         if ctx.needs_input_grad[1]:
             grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
         return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None

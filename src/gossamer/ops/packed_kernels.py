@@ -17,16 +17,16 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer import native
-from gossamer.formats import PackedCSR, Structure
-from gossamer.formats.packed import PackedRows
+from gossamer.formats import PackedCSR, PackedNM, Structure
+from gossamer.formats.packed import PackedRows, block_of
 
-_A = "Tensor row, Tensor pos, Tensor crd"
-_SIZES = "int rows, int cols, int block, int tile"
+_A = "Tensor? row, Tensor? pos, Tensor crd"
+_SIZES = "int rows, int cols, int block, int tile, int window, int per"
 _library = torch.library.Library("gossamer", "FRAGMENT")
 _library.define(
-    f"rows_linear({_A}, Tensor values, Tensor x, Tensor? bias, {_SIZES}, int window, int per, int activation) -> Tensor"
+    f"rows_linear({_A}, Tensor values, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
 )
-_library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}, int window, int per) -> Tensor")
+_library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}) -> Tensor")
 _library.define(f"rows_sample({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
@@ -35,9 +35,8 @@ ACTIVATIONS = ("none", "relu", "gelu", "silu")
 class Rows(NamedTuple):
     """The arrays and sizes of packed rows, in the order of the operators' arguments."""
 
-    arrays: tuple[Tensor, Tensor, Tensor]
-    sizes: tuple[int, int, int, int]
-    windows: tuple[int, int]
+    arrays: tuple[Tensor | None, Tensor | None, Tensor]
+    sizes: tuple[int, int, int, int, int, int]  # rows, cols, block, tile, window, per
 
 
 def rows_of(structure: Structure) -> Rows:
@@ -45,8 +44,8 @@ def rows_of(structure: Structure) -> Rows:
     format, arrays = structure.format, structure.arrays
     assert isinstance(format, PackedRows)
     rows, cols = format.group_sizes(structure.shape)
-    sizes = (rows, cols, format.block(rows), format.tile)
-    return Rows((arrays["crd2"], arrays["pos3"], arrays["crd3"]), sizes, (format.window, format.per))
+    sizes = (rows, cols, block_of(rows), format.tile, format.window, format.per)
+    return Rows((arrays.get("crd2"), arrays.get("pos3"), arrays["crd3"]), sizes)
 
 
 class _Transpose(NamedTuple):
@@ -58,15 +57,16 @@ class _Transpose(NamedTuple):
 _transposes: Any = WeakIdKeyDictionary()
 
 
-def _transpose(arrays: tuple[Tensor, ...], sizes: tuple[int, ...], windows: tuple[int, int]) -> _Transpose:
+def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple[int, ...]) -> _Transpose:
     """Packed rows of A.T; made once for a structure and kept as long as its arrays are."""
-    known = _transposes.get(arrays[2])
+    known = _transposes.get(crd)
     if known is not None:
         return known  # type: ignore[no-any-return]
-    rows, cols, _, tile = sizes
-    format = PackedRows(tile, *windows)
-    named = dict(zip(("crd2", "pos3", "crd3"), arrays, strict=True))
-    keys, where = Structure(format, (rows, cols), named, arrays[0].device).entries()
+    rows, cols, _, tile, window, per = sizes
+    # `per` of every `window` columns is n:m whatever finer promise was made
+    format = PackedNM(per, window) if per else PackedCSR(tile)
+    arrays = {"crd3": crd} if row is None or pos is None else {"crd2": row, "pos3": pos, "crd3": crd}
+    keys, where = Structure(format, (rows, cols), arrays, crd.device).entries()
     assert where is not None
     turned = keys % cols * rows + keys // cols
     order = torch.argsort(turned)
@@ -75,19 +75,18 @@ def _transpose(arrays: tuple[Tensor, ...], sizes: tuple[int, ...], windows: tupl
     index = torch.zeros(made.arrays[2].numel(), dtype=torch.int64)
     index[place] = where[order]
     unused = torch.nonzero(made.arrays[2] == made.sizes[3]).squeeze(1)
-    _transposes[arrays[2]] = result = _Transpose(made, index, unused)
+    _transposes[crd] = result = _Transpose(made, index, unused)
     return result
 
 
 def _linear_t(
-    row: Tensor, pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor,
-    rows: int, cols: int, block: int, tile: int, window: int, per: int,
-) -> Tensor:  # fmt: skip
+    row: Tensor | None, pos: Tensor | None, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int, *sizes: int
+) -> Tensor:
     if not (crd.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
-    t = _transpose((row, pos, crd), (rows, cols, block, tile), (window, per))
+    t = _transpose(row, pos, crd, (rows, cols, *sizes))
     turned = values.take(t.index).index_fill_(0, t.unused, 0)
-    return torch.ops.gossamer.rows_linear(*t.rows.arrays, turned, grad, None, *t.rows.sizes, *t.rows.windows, 0)  # type: ignore[no-any-return]
+    return torch.ops.gossamer.rows_linear(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)  # type: ignore[no-any-return]
 
 
 _library.impl("rows_linear_t", _linear_t, "CPU")
@@ -115,37 +114,36 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, values, x, bias = ctx.saved_tensors
-    *sizes, window, per, activation = ctx.rest
+    *sizes, activation = ctx.rest
     if activation:
         raise NotImplementedError("a fused activation has no gradient: apply it after the product")
     grad = grad.contiguous()
     needs = ctx.needs_input_grad
     grad_values = torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes) if needs[3] else None
-    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad, *sizes, window, per) if needs[4] else None
+    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad, *sizes) if needs[4] else None
     grad_bias = grad.sum(0) if bias is not None and needs[5] else None
     return (None, None, None, grad_values, grad_x, grad_bias, *(None,) * 7)
 
 
 def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, values, x = ctx.saved_tensors
-    *sizes, window, per = ctx.rest
+    sizes = ctx.rest
     grad = grad.contiguous()
     needs = ctx.needs_input_grad
     grad_values = torch.ops.gossamer.rows_sample(*arrays, x, grad, *sizes) if needs[3] else None
-    grad_x = (
-        torch.ops.gossamer.rows_linear(*arrays, values, grad, None, *sizes, window, per, 0) if needs[4] else None
-    )
+    grad_x = torch.ops.gossamer.rows_linear(*arrays, values, grad, None, *sizes, 0) if needs[4] else None
     return (None, None, None, grad_values, grad_x, *(None,) * 6)
 
 
 def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, left, right = ctx.saved_tensors
-    values = torch.where(arrays[2] == ctx.rest[3], 0, grad)  # a place without an entry has no gradient
+    unused = ctx.rest[4] or ctx.rest[3]
+    values = torch.where(arrays[2] == unused, 0, grad)  # a place without an entry has no gradient
     needs = ctx.needs_input_grad
     linear, linear_t = torch.ops.gossamer.rows_linear, torch.ops.gossamer.rows_linear_t
-    grad_left = linear(*arrays, values, right, None, *ctx.rest, 0, 0, 0) if needs[3] else None
-    grad_right = linear_t(*arrays, values, left, *ctx.rest, 0, 0) if needs[4] else None
-    return (None, None, None, grad_left, grad_right, *(None,) * 4)
+    grad_left = linear(*arrays, values, right, None, *ctx.rest, 0) if needs[3] else None
+    grad_right = linear_t(*arrays, values, left, *ctx.rest) if needs[4] else None
+    return (None, None, None, grad_left, grad_right, *(None,) * 6)
 
 
 for _name, _backward in (

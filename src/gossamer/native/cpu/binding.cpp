@@ -2,8 +2,8 @@
 // and one binary serves torch 2.11 and every later one. Schemas, fake functions and gradients are declared in Python
 // (gossamer/ops/packed_kernels.py); here are the functions for CPU tensors.
 //
-//   rows_linear(row, pos, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
-//   rows_sample(row, pos, crd, left, right, rows, cols, block, tile) -> grad
+//   rows_linear(row?, pos?, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
+//   rows_sample(row?, pos?, crd, left, right, rows, cols, block, tile, window, per) -> grad
 #include <cstdint>
 #include <cstring>
 #include <stdexcept>
@@ -32,6 +32,7 @@ int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(i
 namespace {
 
 constexpr uint64_t TORCH_2_11 = (2ull << 56) | (11ull << 48);
+constexpr int32_t MOST_ROWS = 4096;  // of a block
 constexpr int32_t UINT8 = 0, INT32 = 3, FLOAT32 = 6;  // torch's numbers of these types, the same in every version
 
 void check(int32_t error) {
@@ -104,17 +105,37 @@ Handle empty(int64_t dims, const int64_t* sizes) {
   return out;
 }
 
+struct Identity {  // rows in their own order, for the regular patterns
+  int32_t row[MOST_ROWS];
+  Identity() {
+    for (int32_t i = 0; i < MOST_ROWS; i++) row[i] = i;
+  }
+} identity;
+
+// The sizes are rows, cols, block, tile, window, per.
 gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes) {
+  constexpr int64_t lanes = gossamer::LANES;
   gossamer::Rows a{};
   a.rows = int64_t(sizes[0]), a.cols = int64_t(sizes[1]), a.block = int64_t(sizes[2]), a.tile = int64_t(sizes[3]);
+  a.window = int64_t(sizes[4]), a.per = int64_t(sizes[5]);
   require(a.rows >= 0 && a.cols >= 0, "rows and cols must not be negative");
-  require(a.block > 0 && a.block % gossamer::LANES == 0, "block must be a positive multiple of 16");
+  require(a.block > 0 && a.block % lanes == 0 && a.block <= MOST_ROWS, "block must be a multiple of 16 up to 4096");
+  require(a.per >= 0 && (a.per == 0 ? a.window == 0 : a.window > 0 && a.window < 255), "window must lie in 1 .. 254");
+  const int64_t places = crd.dim() == 1 ? crd.size(0) : -1;
+  a.crd = crd.line<const uint8_t>(UINT8, places, "crd must be uint8 of one dimension");
+  if (a.per) {  // long tiles where there is little in them: sums are read and written once a tile
+    const int64_t most = a.per * 8 <= a.window ? 240 : 128;
+    a.tile = (most > a.window ? most / a.window : 1) * a.window;
+    a.row = identity.row;
+    require(places == a.blocks() * a.groups() * lanes * a.windows() * a.per, "crd must be [groups, windows, per, 16]");
+    return a;
+  }
   require(a.tile > 0 && a.tile < 255, "tile must lie in 1 .. 254");
-  const int64_t groups = a.blocks() * a.tiles() * a.groups(), steps = crd.dim() == 1 ? crd.size(0) / gossamer::LANES : -1;
-  a.row = row.line<const int32_t>(INT32, groups * gossamer::LANES, "row must be int32 [blocks * tiles * block]");
+  require(row && pos, "row and pos are needed where there is no window");
+  const int64_t groups = a.blocks() * a.tiles() * a.groups();
+  a.row = row.line<const int32_t>(INT32, groups * lanes, "row must be int32 [blocks * tiles * block]");
   a.pos = pos.line<const int32_t>(INT32, groups + 1, "pos must be int32 [blocks * tiles * block / 16 + 1]");
-  a.crd = crd.line<const uint8_t>(UINT8, steps * gossamer::LANES, "crd must be uint8 [steps * 16]");
-  require(a.pos[0] == 0 && a.pos[groups] == steps, "pos must run from 0 to the number of steps");
+  require(a.pos[0] == 0 && a.pos[groups] * lanes == places, "pos must run from 0 to the number of steps");
   return a;
 }
 
@@ -145,12 +166,12 @@ struct SampleJob {
 };
 
 void rows_linear(Value* stack, uint64_t, uint64_t) {
-  Tensor row(stack[0]), pos(stack[1]), crd(stack[2]), values(stack[3]), x(stack[4]), bias(optional(stack[5]));
+  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
+  Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
   ProductJob job{{}, &gossamer::kernels()};
   gossamer::Product& p = job.p;
   p.a = rows_of(row, pos, crd, stack + 6);
-  p.a.window = int64_t(stack[10]), p.a.per = int64_t(stack[11]), p.activation = int64_t(stack[12]);
-  require(p.a.per == 0 || (p.a.per > 0 && p.a.window > 0 && p.a.window <= 32), "window must lie in 1 .. 32");
+  p.activation = int64_t(stack[12]);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
   p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
@@ -164,7 +185,7 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
 }
 
 void rows_sample(Value* stack, uint64_t, uint64_t) {
-  Tensor row(stack[0]), pos(stack[1]), crd(stack[2]), left(stack[3]), right(stack[4]);
+  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]), left(stack[3]), right(stack[4]);
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
   p.a = rows_of(row, pos, crd, stack + 5);

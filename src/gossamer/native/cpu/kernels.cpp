@@ -21,25 +21,32 @@ namespace ISA {
 
 #include "token.h"
 
+#include "windows.h"
+
 #include "sample.h"
 
-constexpr int W = WIDTH, MOST = 4, N = MOST * W;
-constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1 more registers
+constexpr int W = WIDTH, MOST = WIDTH == 16 ? 2 : 4, N = MOST * W;  // vectors and tokens at a time
+constexpr int R = WIDTH == 16 ? 4 : 2;                              // rows at a time: R * T sums, and T + 1 more registers
 
 static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
   if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1);
   if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1);
   if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1);
-  if (tokens <= 3 * W) return multiply_tokens<W, 3, R>(p, first, tokens, b0, b1);
-  return multiply_tokens<W, 4, R>(p, first, tokens, b0, b1);
+  return multiply_tokens<W, MOST, R>(p, first, tokens, b0, b1);
 }
 
 static int64_t items(const Product& p) {
+#if defined(__AVX512F__)
+  if (by_windows(p)) return (p.tokens + SHARE - 1) / SHARE * quads(p.a);
+#endif
   return p.tokens == 1 ? p.a.blocks() : (p.tokens + N - 1) / N * p.a.blocks();
 }
 
 // Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
 static void product(const Product& p, int64_t begin, int64_t end) {
+#if defined(__AVX512F__)
+  if (by_windows(p)) return multiply_windows(p, begin, end);
+#endif
   if (p.tokens == 1) return multiply_token(p, begin, end);
   const int64_t blocks = p.a.blocks();
   while (begin < end) {

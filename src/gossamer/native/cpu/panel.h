@@ -1,26 +1,40 @@
 // Between token-major matrices and panels: line c of a panel is column c of N = T * W tokens, contiguous.
 // Floor: W log2(W) shuffles for W x W values, one load and one store each; 3 % of the time at 90 % sparsity, 768 columns.
 
-// Columns [first, first + count) of `tokens` (<= N) rows of x, into panel; lanes without a token hold 0.
+// W columns from `first` of `tokens` (<= N) rows of x, to the lines `to` of a panel; lanes without a token hold 0.
 template <int W, int T>
-static void pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t first, int64_t count, float* panel) {
-  constexpr int N = T * W;
-  int64_t c = 0;
-  for (; c + W <= count; c += W)
-    for (int t = 0; t < T; t++) {
-      Vec<W> a[W];
+INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, float* const* to) {
+  for (int t = 0; t < T; t++) {
+    Vec<W> a[W];
 #pragma GCC unroll 16
-      for (int i = 0; i < W; i++) {
-        const int64_t token = t * W + i;
-        a[i] = token < tokens ? load<W>(x + token * ldx + first + c) : Vec<W>{};
-      }
-      transpose<W>(a);
-#pragma GCC unroll 16
-      for (int i = 0; i < W; i++) store<W>(panel + (c + i) * N + t * W, a[i]);
+    for (int i = 0; i < W; i++) {
+      const int64_t token = t * W + i;
+      a[i] = token < tokens ? load<W>(x + token * ldx) : Vec<W>{};
     }
-  for (; c < count; c++)
-    for (int64_t token = 0; token < N; token++)
-      panel[c * N + token] = token < tokens ? x[token * ldx + first + c] : 0.0f;
+    transpose<W>(a);
+#pragma GCC unroll 16
+    for (int i = 0; i < W; i++) store<W>(to[i] + t * W, a[i]);
+  }
+}
+
+// Columns [first, first + count) into a panel; with a window, a line of zeros follows every `window` columns and the
+// last one, else only the last one, at line `tile`.
+template <int W, int T>
+static void pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t first, int64_t count, int64_t window,
+                       int64_t tile, float* panel) {
+  constexpr int N = T * W;
+  x += first;
+  const auto line = [&](int64_t c) { return panel + (window ? c + c / window : c) * N; };
+  float* to[W];
+  for (int64_t c = 0; count >= W && c < count; c += W) {
+    const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
+    for (int i = 0; i < W; i++) to[i] = line(from + i);
+    pack_columns<W, T>(x + from, ldx, tokens, to);
+  }
+  for (int64_t c = 0; count < W && c < count; c++)
+    for (int64_t token = 0; token < N; token++) line(c)[token] = token < tokens ? x[token * ldx + c] : 0.0f;
+  for (int64_t c = window ? window : tile; c <= (window ? count + window - 1 : tile); c += window ? window : tile)
+    memset(panel + (window ? c + c / window - 1 : c) * N, 0, N * sizeof(float));
 }
 
 template <int W> INLINE Vec<W> sigmoid_like(Vec<W> v, float scale) {  // v / (1 + exp(-scale v)), lane by lane
@@ -47,20 +61,20 @@ template <int W, int T>
 static void unpack_panel(const float* panel, int64_t count, int64_t first, const float* bias, int64_t activation,
                          float* out, int64_t ldo, int64_t tokens) {
   constexpr int N = T * W;
-  int64_t c = 0;
-  for (; c + W <= count; c += W) {
-    const Vec<W> shift = bias ? load<W>(bias + first + c) : Vec<W>{};
+  for (int64_t c = 0; count >= W && c < count; c += W) {
+    const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
+    const Vec<W> shift = bias ? load<W>(bias + first + from) : Vec<W>{};
     for (int t = 0; t < T; t++) {
       Vec<W> a[W];
 #pragma GCC unroll 16
-      for (int i = 0; i < W; i++) a[i] = load<W>(panel + (c + i) * N + t * W);
+      for (int i = 0; i < W; i++) a[i] = load<W>(panel + (from + i) * N + t * W);
       transpose<W>(a);
 #pragma GCC unroll 16
       for (int i = 0; i < W; i++) a[i] += shift;
       if (activation)
         for (int i = 0; i < W; i++) a[i] = activate<W>(a[i], activation);
       const int64_t left = tokens - t * W < W ? tokens - t * W : W;
-      float* o = out + t * W * ldo + first + c;
+      float* o = out + t * W * ldo + first + from;
       if (left == W)
 #pragma GCC unroll 16
         for (int i = 0; i < W; i++) store<W>(o + i * ldo, a[i]);
@@ -68,7 +82,7 @@ static void unpack_panel(const float* panel, int64_t count, int64_t first, const
         for (int i = 0; i < left; i++) store<W>(o + i * ldo, a[i]);
     }
   }
-  for (; c < count; c++)
+  for (int64_t c = 0; count < W && c < count; c++)
     for (int64_t token = 0; token < tokens; token++)
       out[token * ldo + first + c] = activate_one(panel[c * N + token] + (bias ? bias[first + c] : 0.0f), activation);
 }

@@ -1,13 +1,17 @@
 // Packed rows: what the CPU kernels read. Plain C++, no torch: pointers and sizes.
 //
-// A weight of `rows` x `cols` is cut into blocks of `block` rows (a multiple of 16) and tiles of `tile` columns (at most
-// 254). Inside a block x tile the rows are sorted by how many values they keep there, and taken sixteen at a time, a
-// *group*, each row being a *lane* of it. A group has as many *steps* as its fullest row; step j of lane l is place
-//     (pos[g] + j) * 16 + l
-// of `values` and of `crd`, the column inside the tile. Unused places hold value 0 and column `tile`, a line of zeros.
-// Slot g * 16 + l of a block x tile belongs to row  row[g * 16 + l]  of the block: a permutation of all its rows.
-// Why: equal counts in a group leave no branch to mispredict, a tile of activations stays in the first-level cache, one
-// byte says the column, and a group is sixteen lanes of a vector when there is one token only.
+// Rows are taken sixteen at a time, a *group*, each row being a *lane* of it; the columns in tiles, so that a tile of
+// activations stays in the first-level cache and one byte says a column. A group has a number of *steps* in each tile:
+// step j of lane l is place (first + j) * 16 + l of `values` and of `crd`. Unused places hold the value 0 and the column
+// one past the last, where the kernels keep a line of zeros.
+//
+// Any pattern (per = 0): blocks of `block` rows x tiles of `tile` columns (at most 254), in this order. Inside of one the
+// rows are sorted by how many values they keep there, so that equal counts go together and no branch is mispredicted:
+// slot g * 16 + l belongs to row  row[g * 16 + l]  of the block, and group g has the steps pos[g] .. pos[g + 1].
+//
+// Regular patterns (per > 0, n:m): every `window` columns (at most 254) hold `per` steps of each group, rows are in their
+// own order, and nothing but crd is stored: [group, window, step, lane]. Here `tile` is a multiple of the window that
+// suits the kernel.
 #pragma once
 #include <cstdint>
 
@@ -18,14 +22,30 @@ constexpr int LANES = 16;
 struct Rows {
   int64_t rows, cols;
   int64_t block, tile;       // rows of a block, columns of a tile
-  int64_t window, per;       // n:m: every `window` columns hold `per` steps (0: no such promise)
-  const int32_t* row;        // [blocks, tiles, block]
-  const int32_t* pos;        // [blocks * tiles * block / 16 + 1]
+  int64_t window, per;       // regular: every `window` columns hold `per` steps; else 0
+  const int32_t* row;        // [blocks, tiles, block]; regular: the numbers 0 .. block - 1
+  const int32_t* pos;        // [blocks * tiles * block / 16 + 1]; regular: none
   const uint8_t* crd;        // [steps * 16]
   const float* values;       // [steps * 16]
   int64_t blocks() const { return (rows + block - 1) / block; }
   int64_t tiles() const { return (cols + tile - 1) / tile; }
-  int64_t groups() const { return block / LANES; }
+  int64_t groups() const { return block / LANES; }                          // of a block
+  int64_t windows() const { return (cols + window - 1) / window; }
+  int64_t lines() const { return per ? tile / window * (window + 1) : tile + 1; }  // of a panel, with those of zeros
+  int64_t width(int64_t k) const { return cols - k * tile < tile ? cols - k * tile : tile; }
+  int64_t height(int64_t b) const { return rows - b * block < block ? rows - b * block : block; }
+  // Where the steps of group g of block b begin in tile k, and how many there are.
+  int64_t first(int64_t b, int64_t k, int64_t g) const {
+    return per ? ((b * groups() + g) * windows() + k * (tile / window)) * per : pos[(b * tiles() + k) * groups() + g];
+  }
+  int64_t steps(int64_t b, int64_t k, int64_t g) const {
+    if (per) return (width(k) + window - 1) / window * per;
+    const int32_t* p = pos + (b * tiles() + k) * groups() + g;
+    return p[1] - p[0];
+  }
+  const int32_t* row_of(int64_t b, int64_t k, int64_t g) const {
+    return per ? row + g * LANES : row + ((b * tiles() + k) * groups() + g) * LANES;
+  }
 };
 
 enum Activation : int64_t { NONE = 0, RELU = 1, GELU = 2, SILU = 3 };

@@ -1,6 +1,7 @@
 // Vectors of W floats by gcc's vector extensions, and the W x W transpose. Included by each instruction set's own file,
 // inside its own namespace, so that no two sets share a symbol.
 #define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
 
 template <int W> struct Types {
   typedef float vec __attribute__((vector_size(W * 4), aligned(4), may_alias));
