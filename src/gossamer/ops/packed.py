@@ -14,45 +14,39 @@ from gossamer.ops.packed_kernels import Rows, available, rows_of
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, values_of
 
-_below_autograd = torch._C._AutoDispatchBelowAutograd
+_forward_op = torch.ops.gossamer.rows_forward.default
 
 
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """x @ weight.T + bias."""
-    rows, cols = weight._dense_shape if len(weight._dense_shape) == 2 else (0, -1)
-    if input.shape[-1:] != (cols,) or input.dtype != weight._values.dtype:
+    values = weight._values
+    shape = weight._dense_shape
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not values.dtype or not available(values):
         return NotImplemented
-    if not available(weight._values) or input.device.type != "cpu" or input.dim() == 0:
-        return NotImplemented
-    x = input if input.dim() == 2 else input.reshape(-1, cols)
-    if x.stride(1) != 1 or x.stride(0) < cols:
+    x = input if input.dim() == 2 else input.reshape(-1, shape[1])
+    if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < shape[1]):
         x = x.contiguous()
     if torch.is_grad_enabled() and not torch.compiler.is_exporting():
         out = PackedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     else:
         out = _forward(x, weight, bias)
-    return out if input.dim() == 2 else out.view(*input.shape[:-1], rows)
+    return out if input.dim() == 2 else out.view(*input.shape[:-1], shape[0])
 
 
 def _rows(weight: SparseTensor) -> Rows:
-    structure = weight.structure
     if torch.compiler.is_compiling():
-        return rows_of(structure)
-    known = getattr(structure, "_rows", None)
+        return rows_of(weight.structure)
+    structure = weight._structure
+    known = structure.__dict__.get("_rows")
     if known is None:
-        known = structure._rows = rows_of(structure)  # type: ignore[attr-defined]
-    return known
+        known = structure.__dict__["_rows"] = rows_of(structure)
+    return known  # type: ignore[no-any-return]
 
 
 def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
     arrays, sizes = _rows(weight)
-    linear = torch.ops.gossamer.rows_linear
-    values = weight._component("_values")
-    if torch.compiler.is_compiling():
-        return linear(*arrays, values, x, bias, *sizes, 0)  # type: ignore[no-any-return]
-    with _below_autograd():
-        return linear.default(*arrays, values, x, bias, *sizes, 0)  # type: ignore[no-any-return]
+    return _forward_op(*arrays, weight._component("_values"), x, bias, *sizes, 0)  # type: ignore[no-any-return]
 
 
 class PackedLinear(torch.autograd.Function):

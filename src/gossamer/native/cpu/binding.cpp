@@ -127,10 +127,12 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
     const int64_t most = a.per * 8 <= a.window ? 240 : 128;
     a.tile = (most > a.window ? most / a.window : 1) * a.window;
     a.row = identity.row;
+    a.count();
     require(places == a.blocks() * a.groups() * lanes * a.windows() * a.per, "crd must be [groups, windows, per, 16]");
     return a;
   }
   require(a.tile > 0 && a.tile < 255, "tile must lie in 1 .. 254");
+  a.count();
   require(row && pos, "row and pos are needed where there is no window");
   const int64_t groups = a.blocks() * a.tiles() * a.groups();
   a.row = row.line<const int32_t>(INT32, groups * lanes, "row must be int32 [blocks * tiles * block]");
@@ -206,6 +208,7 @@ struct Register {
     TorchLibrary* library;
     check(aoti_torch_library_init_impl("gossamer", "CPU", __FILE__, __LINE__, &library));
     check(torch_library_impl(library, "rows_linear", rows_linear, TORCH_2_11));
+    check(torch_library_impl(library, "rows_forward", rows_linear, TORCH_2_11));  // the same, below autograd
     check(torch_library_impl(library, "rows_sample", rows_sample, TORCH_2_11));
   }
 } registered;

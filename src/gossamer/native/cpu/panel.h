@@ -1,9 +1,11 @@
 // Between token-major matrices and panels: line c of a panel is column c of N = T * W tokens, contiguous.
 // Floor: W log2(W) shuffles for W x W values, one load and one store each; 3 % of the time at 90 % sparsity, 768 columns.
 
-// W columns from `first` of `tokens` (<= N) rows of x, to the lines `to` of a panel; lanes without a token hold 0.
+// W columns of `tokens` (<= N) rows of x to lines of a panel, one being left out after `edge` columns and each `window`
+// more; lanes without a token hold 0.
 template <int W, int T>
-INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, float* const* to) {
+INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, float* to, int64_t edge, int64_t window) {
+  constexpr int N = T * W;
   for (int t = 0; t < T; t++) {
     Vec<W> a[W];
 #pragma GCC unroll 16
@@ -12,8 +14,15 @@ INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, float* con
       a[i] = token < tokens ? load<W>(x + token * ldx) : Vec<W>{};
     }
     transpose<W>(a);
+    if (edge >= W) {
 #pragma GCC unroll 16
-    for (int i = 0; i < W; i++) store<W>(to[i] + t * W, a[i]);
+      for (int i = 0; i < W; i++) store<W>(to + i * N + t * W, a[i]);
+      continue;
+    }
+    for (int64_t i = 0, zeros = 0, next = edge; i < W; i++) {
+      if (i == next) zeros++, next += window;
+      store<W>(to + (i + zeros) * N + t * W, a[i]);
+    }
   }
 }
 
@@ -25,11 +34,10 @@ static void pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t firs
   constexpr int N = T * W;
   x += first;
   const auto line = [&](int64_t c) { return panel + (window ? c + c / window : c) * N; };
-  float* to[W];
   for (int64_t c = 0; count >= W && c < count; c += W) {
     const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
-    for (int i = 0; i < W; i++) to[i] = line(from + i);
-    pack_columns<W, T>(x + from, ldx, tokens, to);
+    const int64_t edge = window ? (from / window + 1) * window - from : W;  // columns up to the next line of zeros
+    pack_columns<W, T>(x + from, ldx, tokens, line(from), edge, window);
   }
   for (int64_t c = 0; count < W && c < count; c++)
     for (int64_t token = 0; token < N; token++) line(c)[token] = token < tokens ? x[token * ldx + c] : 0.0f;

@@ -27,24 +27,33 @@ struct Rows {
   const int32_t* pos;        // [blocks * tiles * block / 16 + 1]; regular: none
   const uint8_t* crd;        // [steps * 16]
   const float* values;       // [steps * 16]
-  int64_t blocks() const { return (rows + block - 1) / block; }
-  int64_t tiles() const { return (cols + tile - 1) / tile; }
-  int64_t groups() const { return block / LANES; }                          // of a block
-  int64_t windows() const { return (cols + window - 1) / window; }
-  int64_t lines() const { return per ? tile / window * (window + 1) : tile + 1; }  // of a panel, with those of zeros
+
+  // What follows from the sizes: divisions are slow enough to be done once.
+  struct Counts {
+    int64_t blocks, tiles, groups, windows, tile_windows;
+  } n;
+  void count() {
+    n.blocks = (rows + block - 1) / block, n.tiles = (cols + tile - 1) / tile, n.groups = block / LANES;
+    n.windows = per ? (cols + window - 1) / window : 0, n.tile_windows = per ? tile / window : 0;
+  }
+  int64_t blocks() const { return n.blocks; }
+  int64_t tiles() const { return n.tiles; }
+  int64_t groups() const { return n.groups; }  // of a block
+  int64_t windows() const { return n.windows; }
+  int64_t lines() const { return per ? n.tile_windows * (window + 1) : tile + 1; }  // of a panel, with those of zeros
   int64_t width(int64_t k) const { return cols - k * tile < tile ? cols - k * tile : tile; }
   int64_t height(int64_t b) const { return rows - b * block < block ? rows - b * block : block; }
   // Where the steps of group g of block b begin in tile k, and how many there are.
   int64_t first(int64_t b, int64_t k, int64_t g) const {
-    return per ? ((b * groups() + g) * windows() + k * (tile / window)) * per : pos[(b * tiles() + k) * groups() + g];
+    return per ? ((b * n.groups + g) * n.windows + k * n.tile_windows) * per : pos[(b * n.tiles + k) * n.groups + g];
   }
   int64_t steps(int64_t b, int64_t k, int64_t g) const {
-    if (per) return (width(k) + window - 1) / window * per;
-    const int32_t* p = pos + (b * tiles() + k) * groups() + g;
+    if (per) return (n.windows - k * n.tile_windows < n.tile_windows ? n.windows - k * n.tile_windows : n.tile_windows) * per;
+    const int32_t* p = pos + (b * n.tiles + k) * n.groups + g;
     return p[1] - p[0];
   }
   const int32_t* row_of(int64_t b, int64_t k, int64_t g) const {
-    return per ? row + g * LANES : row + ((b * tiles() + k) * groups() + g) * LANES;
+    return per ? row + g * LANES : row + ((b * n.tiles + k) * n.groups + g) * LANES;
   }
 };
 
