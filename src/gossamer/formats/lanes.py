@@ -98,7 +98,11 @@ class Lanes(Level):
 
 @dataclass(frozen=True)
 class FixedLanes(Level):
-    """Sixteen parents side by side, ``width`` places each: entry j below p is at ``(p // 16 * width + j) * 16 + p % 16``.
+    """Sixteen parents side by side, ``width`` places each.
+
+    Entry j below parent p is at ``(p // 16 * width + j) * 16 + p % 16``.
+
+    The coordinates may be cut into ``parts`` of the same size, none of which has more than its share of the places.
 
     Examples
     --------
@@ -109,13 +113,12 @@ class FixedLanes(Level):
     """
 
     width: int = 1
+    parts: int = 1
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
-        step = _rank(parent)
-        if step.numel() and int(step.max()) >= self.width:
-            raise ValueError(f"a row has {int(step.max()) + 1} values in {size} columns, at most {self.width} fit")
-        position = (parent // LANES * self.width + step) * LANES + parent % LANES
+        self._check_parts(parent, coord, size)
+        position = (parent // LANES * self.width + _rank(parent)) * LANES + parent % LANES
         return {"crd": _bytes(coord, position, parents * self.width, size)}, position, parents * self.width
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
@@ -126,6 +129,14 @@ class FixedLanes(Level):
         crd, places = arrays["crd"], parents * self.width
         _require(crd.numel() == places, f"crd has {crd.numel()} places, must have {parents} x {self.width}")
         _check_bytes(crd, size)
+        parent, coord, valid = self.unpack(arrays, parents, size, crd.device)
+        self._check_parts(parent[valid], coord[valid], size)
+
+    def _check_parts(self, parent: Tensor, coord: Tensor, size: int) -> None:
+        """No part may hold more than its share: n of each m."""
+        n, m = self.width // self.parts, size // self.parts
+        most = int(torch.bincount(parent * self.parts + coord // m).max()) if parent.numel() else 0
+        _require(most <= n, f"a row keeps {most} of {m} columns, at most {n} of each {m} fit")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * self.width

@@ -1,7 +1,7 @@
 """What pack_ chooses from: formats in the order in which the CPU kernels read them.
 
-Each is a stack of levels over a map that cuts rows and columns: sixteen rows side by side, and columns in tiles, where one
-byte says which. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
+Each is a stack of levels over a map that cuts rows and columns: sixteen rows side by side, and columns in tiles, where
+one byte says which. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import comb
 
-import torch
 from torch import Tensor
 
 from gossamer.formats.base import Format
@@ -109,8 +108,8 @@ class Condensed(PackedCSR):
 class PackedNM(PackedRows):
     """At most n of each m columns stay, for n:m patterns: 5 bytes a value. Refuses a tensor that keeps more.
 
-    In levels: ``dense`` groups of sixteen rows, ``dense`` windows of columns (as many times m as fit into 32), ``dense``
-    rows of a group, and as many places for each row of a window as the pattern keeps there.
+    In levels: ``dense`` groups of sixteen rows, ``dense`` windows of columns (as many times m as fit into 32),
+    ``dense`` rows of a group, and as many places for each row of a window as the pattern keeps there.
 
     Parameters
     ----------
@@ -133,7 +132,7 @@ class PackedNM(PackedRows):
         blocks = max(_WINDOW // m, 1)
         self.tile = self.window = blocks * m
         self.per = blocks * n
-        super().__init__("dense", "dense", "dense", FixedLanes(self.per))
+        super().__init__("dense", "dense", "dense", FixedLanes(self.per, blocks))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n}, {self.m})"
@@ -145,10 +144,6 @@ class PackedNM(PackedRows):
 
     def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
         row, col = coords
-        if row.numel() and not torch.compiler.is_compiling():
-            most = int(torch.bincount(row * -(-self.group_sizes(shape)[1] // self.m) + col // self.m).max())
-            if most > self.n:
-                raise ValueError(f"{self} holds at most {self.n} of each {self.m} columns, but a row keeps {most}")
         return [row // LANES, col // self.window, row % LANES, col % self.window]
 
     def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:

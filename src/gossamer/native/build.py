@@ -92,7 +92,9 @@ def build(
     return target
 
 
-def _key(command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object) -> str:
+def _key(
+    command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object
+) -> str:
     digest = hashlib.sha256(repr((_version(command), COMMON, platform.machine(), more)).encode())
     for name, (path, own) in sorted(units.items()):
         digest.update(repr((name, tuple(own))).encode() + path.read_bytes())

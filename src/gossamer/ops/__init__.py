@@ -3,7 +3,21 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
-from gossamer.ops import aten, backward, create, dispatch, inplace, interop, layers, matmul, packed, pointwise, reductions, shape, softmax
+from gossamer.ops import (
+    aten,
+    backward,
+    create,
+    dispatch,
+    inplace,
+    interop,
+    layers,
+    matmul,
+    packed,
+    pointwise,
+    reductions,
+    shape,
+    softmax,
+)
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
@@ -22,6 +36,6 @@ _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
-    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "reductions", "shape",
-    "softmax", "sparsified_op", "sparsify",
+    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "reductions",
+    "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

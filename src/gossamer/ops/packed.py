@@ -19,7 +19,7 @@ _forward_op = torch.ops.gossamer.rows_forward.default
 
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
-    """x @ weight.T + bias."""
+    """X @ weight.T + bias."""
     values = weight._values
     shape = weight._dense_shape
     if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not values.dtype or not available(values):
@@ -28,7 +28,7 @@ def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = Non
     if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < shape[1]):
         x = x.contiguous()
     if torch.is_grad_enabled() and not torch.compiler.is_exporting():
-        out = PackedLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]
+        out = PackedLinear.apply(x, weight, bias)
     else:
         out = _forward(x, weight, bias)
     return out if input.dim() == 2 else out.view(*input.shape[:-1], shape[0])
@@ -41,12 +41,12 @@ def _rows(weight: SparseTensor) -> Rows:
     known = structure.__dict__.get("_rows")
     if known is None:
         known = structure.__dict__["_rows"] = rows_of(structure)
-    return known  # type: ignore[no-any-return]
+    return known
 
 
 def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
     arrays, sizes = _rows(weight)
-    return _forward_op(*arrays, weight._component("_values"), x, bias, *sizes, 0)  # type: ignore[no-any-return]
+    return _forward_op(*arrays, weight._component("_values"), x, bias, *sizes, 0)
 
 
 class PackedLinear(torch.autograd.Function):
@@ -59,7 +59,7 @@ class PackedLinear(torch.autograd.Function):
         return _forward(x, weight, bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,), weight = ctx.saved_tensors, ctx.weight
         if weight._values._version != ctx.version:
             raise RuntimeError("the values of a sparse weight were modified in place between forward and backward")
@@ -75,6 +75,3 @@ class PackedLinear(torch.autograd.Function):
 
 def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
     return build(torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes), weight.structure)
-
-
-

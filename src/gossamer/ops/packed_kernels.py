@@ -49,7 +49,7 @@ def rows_of(structure: Structure) -> Rows:
 
 class _Transpose(NamedTuple):
     rows: Rows
-    index: Tensor  # place of each value of the transpose in the values
+    places: Tensor  # place of each value of the transpose in the values
     unused: Tensor  # places of the transpose that hold none
 
 
@@ -60,7 +60,7 @@ def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple
     """Packed rows of A.T; made once for a structure and kept as long as its arrays are."""
     known = _transposes.get(crd)
     if known is not None:
-        return known  # type: ignore[no-any-return]
+        return known
     rows, cols, _, tile, window, per = sizes
     # `per` of every `window` columns is n:m whatever finer promise was made
     format = PackedNM(per, window) if per else PackedCSR(tile)
@@ -84,8 +84,8 @@ def _linear_t(
     if not (crd.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
     t = _transpose(row, pos, crd, (rows, cols, *sizes))
-    turned = values.take(t.index).index_fill_(0, t.unused, 0)
-    return torch.ops.gossamer.rows_linear(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)  # type: ignore[no-any-return]
+    turned = values.take(t.places).index_fill_(0, t.unused, 0)
+    return torch.ops.gossamer.rows_linear(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)
 
 
 _library.impl("rows_linear_t", _linear_t, "CPU")
