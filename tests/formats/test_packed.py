@@ -61,7 +61,7 @@ def test_formats_differ_by_what_they_promise():
     "make", [lambda: PackedNM(0, 4), lambda: PackedNM(2, 255), lambda: PackedCSR(255), lambda: PackedGroupedNM(1, 4, 0)]
 )
 def test_wrong_parameters(make):
-    with pytest.raises(ValueError, match="must|needs"):
+    with pytest.raises(ValueError, match=r"must|needs"):
         make()
 
 

@@ -42,7 +42,7 @@ def test_many_at_once(source):
 @needs_compiler
 def test_a_wrong_source_says_what_the_compiler_says(source):
     source.write_text("int two( {")
-    with pytest.raises(BuildError, match="two.cpp"):
+    with pytest.raises(BuildError, match=r"two\.cpp"):
         build("two", {"two": (source, [])}, [])
 
 
@@ -67,7 +67,8 @@ def test_a_process_without_kernels_says_so_once_and_works(tmp_path):
 import logging, torch, gossamer as gs
 logging.basicConfig()
 w = gs.sparsify(torch.ones(4, 8), "50%", format=gs.formats.PackedCSR())
-print(torch.nn.functional.linear(torch.ones(2, 8), w).sum().item(), torch.nn.functional.linear(torch.ones(1, 8), w).sum().item())
+for tokens in (2, 1):
+    print(torch.nn.functional.linear(torch.ones(tokens, 8), w).sum().item())
 """
     env = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "PATH": "", "CXX": ""}
     answer = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""linear with packed weights: right to the last bit that theory promises, for every size, type of pattern and regime."""
+"""linear with packed weights: right to the last bit that theory promises, for every size, pattern and regime."""
 
 import subprocess
 import sys
