@@ -251,9 +251,13 @@ def main() -> None:
         results["encoder"] = [r for n in threads for r in encoder(n, 2 if options.quick else 12)]
         for r in results["encoder"]:
             base = next(
-                o["us"] for o in results["encoder"] if (*map(o.get, ("threads", "batch", "name")),) == (r["threads"], r["batch"], "dense")
+                o["us"]
+                for o in results["encoder"]
+                if (*map(o.get, ("threads", "batch", "name")),) == (r["threads"], r["batch"], "dense")
             )
-            print(f"encoder, {r['threads']} threads, batch {r['batch']}: {r['name']} {r['us'] / 1e3:.1f} ms, {base / r['us']:.2f}x")
+            print(
+                f"encoder, {r['threads']} threads, batch {r['batch']}: {r['name']} {r['us'] / 1e3:.1f} ms, {base / r['us']:.2f}x"
+            )
     if options.quick or options.only:
         return
     folder = options.out or HERE / "results"
