@@ -152,7 +152,7 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
         elif weight.dtype != torch.float32 or weight.device.type != "cpu":
             skipped[name] = f"packed kernels are for float32 on the CPU, this is {weight.dtype} on {weight.device}"
         else:
-            found[name] = module  # type: ignore[assignment]
+            found[name] = module
     return found, skipped
 
 
