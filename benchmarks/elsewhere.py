@@ -57,9 +57,8 @@ def core() -> None:
             )
             if link.returncode == 0:
                 answer = subprocess.run([f"{folder}/test"], capture_output=True, text=True, check=False)
-                print(
-                    f"core, {'with' if sanitize else 'without'} sanitizers: {answer.stdout.strip()}{answer.stderr[-2000:]}"
-                )
+                kind = "with" if sanitize else "without"
+                print(f"core, {kind} sanitizers: {answer.stdout.strip()}{answer.stderr[-2000:]}")
                 assert answer.returncode == 0
                 return
 
