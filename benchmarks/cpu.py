@@ -239,7 +239,12 @@ def main() -> None:
     folder = options.out or HERE / "results"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"cpu-{native.isa()}.json").write_text(_compact(results))
-    plot(results["linear"], folder / f"cpu-{native.isa()}.svg")
+    plot(
+        results["linear"],
+        HERE.parent / "docs" / "explanation" / f"cpu-{native.isa()}.svg"
+        if options.out is None
+        else folder / f"cpu-{native.isa()}.svg",
+    )
 
 
 if __name__ == "__main__":
