@@ -110,8 +110,8 @@ class SparseTensor(torch.Tensor):
         return getattr(self, name)  # type: ignore[no-any-return]
 
     def values(self) -> Tensor:  # type: ignore[override]
-        """Return the values as the format stores them; gradients flow."""
-        return values_of(self)
+        """Return the values as the format stores them; gradients flow back at the stored positions."""
+        return _Values.apply(self) if tracked(self) else self._component("_values")  # type: ignore[no-untyped-call]
 
     @property
     def nnz(self) -> int:
@@ -148,7 +148,10 @@ class SparseTensor(torch.Tensor):
 
     def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:  # type: ignore[override]
         """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
-        dense = scatter(values_of(self), self.structure) if self.grad_format is None else _ToDense.apply(self)
+        if self.grad_format is not None and tracked(self):
+            dense = _ToDense.apply(self)  # type: ignore[no-untyped-call]
+        else:
+            dense = scatter(values_of(self), self.structure)
         return dense if dtype is None else dense.to(dtype)
 
     def to_format(self, format: Format) -> Tensor:
@@ -275,6 +278,7 @@ def rebuild(
     for name, flag in (("requires_grad", requires_grad), ("is_parameter", is_parameter)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name} of a saved tensor must be True or False, not {flag!r}")
+    values = values.detach() if isinstance(values, Tensor) else values
     tensor = SparseTensor.from_arrays(as_format(format), shape, values, arrays)
     tensor.grad_format = None if grad_format == "None" else as_format(grad_format)
     if requires_grad and not (values.is_floating_point() or values.is_complex()):
@@ -291,11 +295,13 @@ class _Values(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
         ctx.tensor = tensor
+        # the tensor may have another pattern by the time of backward, but a trace takes the arrays from it
+        ctx.structure = None if torch.compiler.is_compiling() else tensor._structure
         return tensor._component("_values").view_as(tensor._values)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> SparseTensor:  # type: ignore[override]
-        structure = ctx.tensor.structure
+        structure = ctx.tensor.structure if ctx.structure is None else ctx.structure
         valid = structure.valid()
         return SparseTensor(grad if valid is None else grad.masked_fill(~valid, 0), structure)
 
@@ -323,6 +329,10 @@ class _ToDense(torch.autograd.Function):
         return grad
 
 
+class WantsDenseGradient(Exception):
+    """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
+
+
 def tracked(tensor: Tensor) -> bool:
     """Does autograd follow this tensor here? (Asked below torch functions, which cost microseconds a question.)"""
     if not torch.is_grad_enabled():
@@ -334,6 +344,8 @@ def tracked(tensor: Tensor) -> bool:
 def values_of(tensor: SparseTensor) -> Tensor:
     """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
     if tracked(tensor) and not torch.compiler.is_exporting():
+        if tensor.grad_format is not None:
+            raise WantsDenseGradient
         return _Values.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
     return tensor._component("_values")
 

@@ -36,7 +36,7 @@ class Matrix(NamedTuple):
     rows: int  # of the tensor: its first dimension
     cols: int  # of the tensor: all others
     transposed: bool  # the arrays describe the transpose
-    index: Tensor | None  # place of entry i in the flattened values (None: i)
+    index: Tensor | None  # type: ignore[assignment]  # place of entry i in the flattened values (None: i)
 
 
 class Structure:

@@ -1,7 +1,7 @@
 """Models: making them sparse, saying what they hold, training them on several machines."""
 
 from gossamer.nn.builder import SparsityBuilder
-from gossamer.nn.distributed import reduce_values
+from gossamer.nn.distributed import reduce_values, synchronize_
 from gossamer.nn.summary import Flops, Summary, count_flops, summary
 from gossamer.nn.surgery import densify_, sparse_parameters, sparsify_
 
@@ -15,4 +15,5 @@ __all__ = [
     "sparse_parameters",
     "sparsify_",
     "summary",
+    "synchronize_",
 ]

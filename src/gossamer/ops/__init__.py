@@ -13,7 +13,8 @@ from gossamer.ops.sparsify import implements_sparsifier, sparsify
 from gossamer.tensor import _handlers
 
 dispatch._SPECIAL.update(
-    inplace=inplace.call_inplace, foreach=inplace.call_foreach, out=inplace.call_out, backward=backward.with_backward
+    inplace=inplace.call_inplace, foreach=inplace.call_foreach, out=inplace.call_out, written=inplace.write_back,
+    backward=backward.with_backward,
 )
 _handlers.function = dispatch.torch_function
 _handlers.aten = aten.torch_dispatch

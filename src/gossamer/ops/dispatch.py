@@ -15,9 +15,9 @@ from torch import Tensor
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops import registry
 from gossamer.ops.autocast import LOWERED, lowered
-from gossamer.ops.fallback import announce, densify
+from gossamer.ops.fallback import Copies, announce, densify
 from gossamer.ops.registry import Function, Kinds, Operator, operator_of
-from gossamer.tensor import SparseTensor
+from gossamer.tensor import SparseTensor, WantsDenseGradient
 
 #: Calls that ask for, or set, something every tensor has; torch answers them for the wrapper itself.
 METADATA = {
@@ -39,6 +39,13 @@ METADATA = {
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answer a call from Python."""
+    try:
+        return _answer(func, args, kwargs)
+    except WantsDenseGradient:  # then it has to be computed on a dense tensor, and there is nothing to warn of
+        return func(*densify(args), **densify(kwargs))
+
+
+def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = _DIRECT.get(func)
     if name is not None and not kwargs and not (name in LOWERED and torch._C._is_any_autocast_enabled()):
         for function in find(name, kinds_of(args)):
@@ -68,7 +75,7 @@ def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
     if kwargs:
         if kwargs.get("out") is not None:
             return _SPECIAL["out"](operator, func, args, kwargs)
-        args, kwargs = _positional(name, args, kwargs)
+        args, kwargs = _positional(name, args, {k: v for k, v in kwargs.items() if k not in ("out", "inplace")})
     ordered = (args[1], args[0], *args[2:]) if operator.swapped else args
     for function in find(name, kinds_of(ordered)):
         result = function(*ordered, **kwargs)
@@ -80,7 +87,10 @@ def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute on dense copies. (For Masked that is its own storage, and no loss.)"""
     announce(name, tuple(k.__name__ for k in kinds_of((*args, *kwargs.values())) if k is not None))
-    return func(*densify(args), **densify(kwargs))
+    copies: Copies = []
+    dense_args, dense_kwargs = densify((args, kwargs), copies)
+    out = func(*dense_args, **dense_kwargs)
+    return out if torch.compiler.is_compiling() else _SPECIAL["written"](out, copies)
 
 
 def kinds_of(args: tuple[Any, ...]) -> Kinds:

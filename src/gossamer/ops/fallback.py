@@ -102,9 +102,21 @@ def announce(name: str, kinds: tuple[str, ...]) -> None:
         warnings.warn(message, FallbackWarning, stacklevel=4)
 
 
-def densify(tree: Any) -> Any:
-    """Return the arguments with every sparse tensor as a dense one."""
-    return tree_map(lambda a: a.to_dense() if isinstance(a, SparseTensor) else a, tree)
+Copies = list[tuple[SparseTensor, Tensor]]
+
+
+def densify(tree: Any, copies: Copies | None = None) -> Any:
+    """Return the arguments with every sparse tensor as a dense one; ``copies`` collects which became which."""
+
+    def dense(value: Any) -> Any:
+        if not isinstance(value, SparseTensor):
+            return value
+        copy = value.to_dense()
+        if copies is not None:
+            copies.append((value, copy))
+        return copy
+
+    return tree_map(dense, tree)
 
 
 def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 
 from gossamer.ops import dispatch
-from gossamer.ops.fallback import densify, sparse_leaves
-from gossamer.ops.pointwise import POINTWISE
+from gossamer.ops.fallback import Copies, announce, densify, sparse_leaves
+from gossamer.ops.interop import from_dense
+from gossamer.ops.pointwise import INPLACE
 from gossamer.ops.registry import Operator
-from gossamer.tensor import SparseTensor, gather, mask_padding
+from gossamer.tensor import SparseTensor, build, gather, mask_padding
 
 #: In-place operators that fill a tensor, whatever it held.
 FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
@@ -37,6 +38,23 @@ class _Write(torch.autograd.Function):
         return None, gather(grad, ctx.structure)
 
 
+class _Become(torch.autograd.Function):
+    """Change a tensor into another one, of any shape."""
+
+    @staticmethod
+    def forward(ctx: Any, target: SparseTensor, result: SparseTensor) -> SparseTensor:
+        with torch._C.DisableTorchFunctionSubclass():
+            torch.Tensor.data.__set__(target, result)  # type: ignore[attr-defined]
+        target._values = result._values
+        target._set_structure(result.structure)
+        ctx.mark_dirty(target)
+        return target
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+        return None, grad
+
+
 def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an in-place operator."""
     target, name = args[0], operator.name
@@ -48,13 +66,29 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
     if name in FILLS:
         return _fill(target, func, args[1:], kwargs)
     tracked = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(args))
-    if name in POINTWISE and not tracked and operator.inplace:
+    if tracked:
+        _check_leaf(target)
+        before = target.clone()  # what backward needs stays as it was
+        args = tuple(before if a is target else a for a in args)
+    elif name in INPLACE and operator.inplace:
         return _on_values(target, func, args[1:], kwargs)
     return write(target, _result(name, func, operator, args, kwargs))
 
 
+def _check_leaf(target: SparseTensor) -> None:
+    if target.requires_grad and target.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+
+
 def write(target: SparseTensor, result: Tensor) -> SparseTensor:
-    """Write a result to the stored positions of the target."""
+    """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
+    if result.shape != target._dense_shape:
+        return _Become.apply(target, from_dense(result, target.format))  # type: ignore[no-any-return,no-untyped-call]
+    if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
+        raise RuntimeError(
+            f"result type {str(result.dtype)[6:].capitalize()} can't be cast to the desired output type "
+            f"{str(target._values.dtype)[6:].capitalize()}"
+        )
     values = gather(result, target.structure)
     if torch.is_grad_enabled() and (target.requires_grad or values.requires_grad):
         return _Write.apply(target, values)  # type: ignore[no-any-return,no-untyped-call]
@@ -76,10 +110,10 @@ def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> S
 
 
 def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
-    if torch.is_grad_enabled() and target.requires_grad:
-        if target.is_leaf:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        return write(target, SparseTensor(func(target._values.clone(), *args, **kwargs), target.structure))
+    if torch.is_grad_enabled() and (target.requires_grad or any(t.requires_grad for t in _tensors(args))):
+        _check_leaf(target)
+        filled = func(target._values.clone(), *densify(args), **kwargs)
+        return write(target, build(mask_padding(filled, target.structure), target.structure))
     func(target._values, *args, **kwargs)
     mask_padding(target._values, target.structure, inplace=True)
     return target
@@ -106,9 +140,20 @@ def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwa
         result = function(*args, **kwargs)
         if result is not NotImplemented:
             return result  # type: ignore[no-any-return]
-    dense = args[0].to_dense()
-    dense = dense.clone() if dense.requires_grad or not operator.inplace else dense
-    return dispatch.on_dense(name, func, (dense, *args[1:]), kwargs)  # type: ignore[no-any-return]
+    announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
+    args, kwargs = densify((args, kwargs))
+    return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)  # type: ignore[no-any-return]
+
+
+def write_back(out: Any, copies: Copies) -> Any:
+    """Bring home what a function wrote into the dense copies of its arguments (running statistics, for instance)."""
+    for tensor, copy in copies:
+        if copy.is_inference() or copy._version == 0 or copy.shape != tensor._dense_shape:
+            continue
+        with torch.no_grad():
+            write(tensor, copy.detach())
+        out = tensor if out is copy else out
+    return out
 
 
 def call_foreach(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -8,6 +8,7 @@ those kernels is in ``benchmarks/overhead.py``.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ _library.define(
 _library.define("sddmm(Tensor pos, Tensor crd, int rows, int cols, Tensor left, Tensor right) -> Tensor")
 
 _NATIVE = (torch.float32, torch.float64)
+
+with warnings.catch_warnings():  # torch says once that its CSR tensors are in beta; here they only carry checked arrays
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor(torch.tensor([0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (0, 0))
 _transposes: Any = WeakIdKeyDictionary()
 
 

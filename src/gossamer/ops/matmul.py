@@ -25,6 +25,20 @@ def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> A
     return product.linear(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
 
 
+@implements(F.linear, (Format, Format, Dense))
+def linear_sparse_input(input: SparseTensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """x @ weight.T + bias for a sparse x: a sparse activation."""
+    if input.dim() < 1 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
+        return NotImplemented
+    rows = input.reshape(-1, input.shape[-1]) if input.dim() != 2 else input
+    out = matmul(rows, weight.t())
+    if out is NotImplemented:
+        return NotImplemented
+    out = out.to_dense() if isinstance(out, SparseTensor) else out
+    out = out if bias is None else out + bias
+    return out.view(*input.shape[:-1], weight.shape[0])
+
+
 @implements(F.linear, (Dense, Masked, Dense))
 def linear_masked(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Tensor:
     """A masked weight is a dense one whose other values are zero."""

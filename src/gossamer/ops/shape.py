@@ -272,9 +272,9 @@ builtin_sum = sum
 
 @implements(torch.cat, (Format,))
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join sparse tensors along a dimension; the result has the first one's format."""
+    """Join tensors along a dimension: sparse ones in the first one's format; with a dense one among them, dense."""
     if not all(isinstance(t, SparseTensor) for t in tensors):
-        return NotImplemented
+        return torch.cat([t.to_dense() if isinstance(t, SparseTensor) else t for t in tensors], dim)
     first: SparseTensor = tensors[0]  # type: ignore[assignment]
     dim = _dim(dim, first.dim())
     others = [[s for d, s in enumerate(t.shape) if d != dim] for t in tensors]
