@@ -4,18 +4,16 @@ Every sample of the database is called twice: by torch on dense tensors, and by 
 sparse. About half of the entries are dropped first (on both sides), so that there is something not to store. Right
 means: the same values, types and shapes, the same gradients at the stored positions, or the same error.
 
-Four kinds of call: ``first`` has its first float tensor sparse, ``all`` every one (in lists too); ``in place`` and
-``in place, all`` are the same for the in-place form, whose rule is: torch's result at the stored positions, zero
-elsewhere.
+A call has its ``first`` float tensor sparse, its ``second`` one, or ``all`` of them (in lists too), each also in the
+in-place form, whose rule is: torch's result at the stored positions of a sparse target, zero elsewhere.
 """
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,25 +23,34 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import gossamer as gs
 from gossamer.ops.fallback import watch
-from gossamer.tensor import SparseTensor, build, from_entries, gather, scatter
+from gossamer.tensor import SparseTensor, from_entries, gather, scatter
 
 FORMATS = {"CSR": gs.CSR(), "COO": gs.COO(), "BSR": gs.BSR((2, 2)), "Masked": gs.Masked()}
-VARIANTS = ("first", "all", "in place", "in place, all")
+VARIANTS = ("first", "second", "all", "in place, first", "in place, second", "in place, all")
 SAMPLES, ERRORS = 5, 2  # at most, for an operator and format
 
 #: The value is not defined: only type and shape are compared.
 UNDEFINED = {"empty_like", "new_empty", "new_empty_strided", "empty_permuted", "empty_strided"}
 #: A place that is not stored counts as minus infinity, and stays empty (see gossamer.ops.softmax).
-OVER_STORED = {"softmax", "log_softmax", "nn.functional.softmin"}
-#: A place that is not stored stays zero in a product or quotient, where dense has 0 * inf or 0 / 0.
-STAYS_ZERO = {"mul", "div", "addcdiv"}
+OVER_STORED = {
+    "softmax": -torch.inf, "log_softmax": -torch.inf, "nn.functional.softmin": torch.inf, "masked.softmax": -torch.inf,
+    "masked.log_softmax": -torch.inf, "masked.softmin": torch.inf,
+}  # fmt: skip
+#: 0 / 0 is 0 where the numerator (the argument of this number) is not stored: quotients keep its pattern.
+NUMERATOR = {"div": 0, "true_divide": 0, "__rdiv__": 1, "addcdiv": 1}
 #: Draws one random number for each stored value: the same as torch on the values alone, with the same seed.
-DRAWS_STORED = {"nn.functional.dropout", "nn.functional.rrelu"}
+DRAWS_STORED = {
+    "nn.functional.dropout", "nn.functional.rrelu", "cauchy", "exponential", "geometric", "log_normal", "uniform",
+    "normal.in_place",
+}  # fmt: skip
+#: Its own gradient is NaN for a matrix of deficient rank, which half of a product of two thin ones is.
+NEEDS_ALL = {"svd_lowrank", "pca_lowrank"}
 NOTES = {
     **dict.fromkeys(UNDEFINED, "values undefined: type and shape compared"),
     **dict.fromkeys(OVER_STORED, "over the stored entries, by definition"),
-    **dict.fromkeys(STAYS_ZERO, "0 * inf and 0 / 0 are 0 where nothing is stored, by definition"),
-    **dict.fromkeys(DRAWS_STORED, "random: compared with the same seed on the values"),
+    **dict.fromkeys(NUMERATOR, "0 / 0 is 0 where the numerator is not stored, by definition"),
+    **dict.fromkeys(DRAWS_STORED, "random: compared with torch on the values, with the same seed"),
+    **dict.fromkeys(NEEDS_ALL, "with all entries stored: torch's gradient of the others is NaN"),
 }
 
 
@@ -151,28 +158,36 @@ def _is_float(x: Any) -> bool:
 # -- what torch says
 
 
-def reference(op: Any, function: Callable[..., Any], inplace: bool, stored: Tensor | None, like: Any) -> Callable[..., Any]:
+def reference(op: Any, function: Callable[..., Any], inplace: bool, sparse: dict[int, SparseTensor]) -> Callable[..., Any]:
     """Return the dense function that a sparse call is compared with: torch's own, but for what is so by definition.
 
-    ``stored`` says where the first sparse argument, which is the input, has entries; ``like`` is that argument.
+    ``sparse`` are the sparse arguments, by their number.
     """
+    target = sparse.get(0)
+    stored = None if target is None else target.mask()
 
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
+        if stored is not None and op.full_name in DRAWS_STORED:
+            return scatter(function(gather(input, target.structure), *args, **kwargs), target.structure)
         if inplace:
             out = function(input.clone(), *args, **kwargs)
-            return out.masked_fill(~stored, 0) if out.shape == input.shape else out
-        if stored is None:
-            return function(input, *args, **kwargs)
-        if op.name in OVER_STORED:
-            return function(input.masked_fill(~stored, -torch.inf), *args, **kwargs).masked_fill(~stored, 0)
-        if op.name in DRAWS_STORED:
-            return scatter(function(gather(input, like.structure), *args, **kwargs), like.structure)
-        out = function(input, *args, **kwargs)
-        if op.name in STAYS_ZERO:
-            return torch.where(torch.isnan(out) & ~stored, torch.zeros((), dtype=out.dtype), out)
-        return out
+            return out.masked_fill(~stored, 0) if stored is not None and out.shape == input.shape else out
+        if stored is not None and op.name in OVER_STORED and kwargs.get("mask") is None:
+            return function(input.masked_fill(~stored, OVER_STORED[op.name]), *args, **kwargs).masked_fill(~stored, 0)
+        if sparse.get(NUMERATOR.get(op.name)) is not None:
+            return _quotient(op, function, sparse, input, *args, **kwargs)
+        return function(input, *args, **kwargs)
 
     return call
+
+
+def _quotient(op: Any, function: Callable[..., Any], sparse: dict[int, SparseTensor], input: Any, *args: Any, **kwargs: Any) -> Any:
+    numerator = sparse[NUMERATOR[op.name]].mask()
+    if op.name == "addcdiv":
+        value = kwargs.get("value", 1)
+        return input + value * (args[0] / args[1]).masked_fill(~numerator, 0)
+    out = function(input, *args, **kwargs)
+    return out.masked_fill(~numerator & torch.isnan(out), 0)
 
 
 def inplace_on_copy(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,24 +198,27 @@ def inplace_on_copy(function: Callable[..., Any]) -> Callable[..., Any]:
 # -- one call
 
 
+def choose(variant: str, floats: list[int]) -> list[int]:
+    """Return the numbers of the arguments that become sparse; none if it would be the same call again."""
+    if len(floats) < 2:
+        return floats if variant.endswith("first") else []
+    return floats[:1] if variant.endswith("first") else floats[1:2] if variant.endswith("second") else floats
+
+
 def judge(op: Any, format: gs.Format, sample: Any, variant: str, name: str, record: Record) -> None:
     """Call an operator both ways, and note in the record how it ran and what was wrong."""
     arguments = Arguments(sample)
     inplace = variant.startswith("in place")
-    if inplace and 0 not in arguments.floats:
+    chosen = choose(variant, arguments.floats)
+    if not chosen or (inplace and 0 not in arguments.floats):
         return
-    everything = variant.endswith("all")
-    if everything and len(arguments.floats) == 1:
-        return  # the same call again
-    chosen = arguments.floats if everything else arguments.floats[:1]
     function = op.inplace_variant if inplace else op.op
-    masks = arguments.masks(name, chosen, full=False)
+    masks = arguments.masks(name, chosen, full=op.name in NEEDS_ALL)
     if _fails(arguments, function, masks, inplace) and not _fails(arguments, function, {}, inplace):
         masks = arguments.masks(name, chosen, full=True)  # the operator can't do with the zeros
     flat = arguments.sparse(masks, format)
-    like = flat[chosen[0]]
-    stored = like.mask() if chosen[0] == 0 else None
-    dense = attempt(arguments, reference(op, function, inplace, stored, like), arguments.dense(masks))
+    torchs = reference(op, function, inplace, {i: flat[i] for i in chosen})
+    dense = attempt(arguments, torchs, arguments.dense(masks))
     with gs.fallback("silent"), watch() as seen:
         sparse = attempt(arguments, inplace_on_copy(function) if inplace else function, flat)
     problem = compare(dense, sparse, flat, exact=op.name not in UNDEFINED)

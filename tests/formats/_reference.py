@@ -85,7 +85,7 @@ SPECS = {
         gs.BSR((2, 3), order=(1, 0)), lambda n: ("dense", "compressed", "dense", "dense"), (1, 0), (2, 3)
     ),
     "ELL": Spec(gs.ELL(), lambda n: ("dense", "fixed")),
-    "ELL 5": Spec(gs.ELL(5), lambda n: ("dense", "fixed"), width=5),
+    "ELL 6": Spec(gs.ELL(6), lambda n: ("dense", "fixed"), width=6),
     "Masked": Spec(gs.Masked(), lambda n: (*("dense",) * (max(n, 1) - 1), "bitmap")),
     "compressed": _stack("compressed"),
     "bitmap": _stack("bitmap"),

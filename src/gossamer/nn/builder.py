@@ -74,6 +74,8 @@ class SparsityBuilder:
             Choose anew every so many optimizer steps (1 if there is an inline or external sparsifier); with ``every``
             alone, by the initial sparsifier.
         """
+        if every is not None and (not isinstance(every, int) or every < 1):
+            raise ValueError(f"every={every!r} must be a number of optimizer steps, from 1")
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)
         again = external_sparsifier or inline_sparsifier or (initial if every is not None else None)
@@ -85,7 +87,7 @@ class SparsityBuilder:
             dense = parameter.detach().to_dense() if isinstance(parameter, SparseTensor) else parameter.detach()
             replace(parameter, spec.finish(dense))
             if rule is not None and isinstance(parameter, SparseTensor):
-                set_rule(parameter, rule, every or 1)
+                set_rule(parameter, rule, 1 if every is None else every)
 
         self._add("weight", name, self._parameters(), "parameter", step)
 

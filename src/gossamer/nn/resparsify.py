@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gossamer.formats import Dense, Format, Masked
-from gossamer.ops.sparsify import sparsify
+from gossamer.ops.sparsify import apply_mask, sparsify
 from gossamer.sparsifiers import Sparsifier
 from gossamer.tensor import SparseTensor, gather
 
@@ -39,8 +39,6 @@ class Rule:
 
 def set_rule(parameter: SparseTensor, sparsifier: Sparsifier, every: int) -> None:
     """Let a weight be chosen anew by a sparsifier, every so many optimizer steps."""
-    if not isinstance(every, int) or every < 1:
-        raise ValueError(f"every={every!r} must be a number of steps, from 1")
     _install()
     rule = Rule(sparsifier, every, parameter.format)
     parameter.rule = rule  # type: ignore[attr-defined]
@@ -72,8 +70,8 @@ def _ruled(optimizer: Any) -> list[tuple[SparseTensor, Rule]]:
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     for parameter, rule in _ruled(optimizer):
         if rule.due:
-            everywhere = torch.ones(parameter._dense_shape, dtype=torch.bool, device=parameter._values.device)
-            opened = sparsify_mask(parameter, everywhere)
+            dense = parameter.detach().to_dense()
+            opened = apply_mask(dense, torch.ones_like(dense, dtype=torch.bool), Masked())
             _move(parameter, opened, optimizer)
 
 
@@ -82,21 +80,14 @@ def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     for parameter, rule in _ruled(optimizer):
         if rule.due:
             chosen = sparsify(parameter.detach().to_dense(), rule.sparsifier, rule.format)
-            assert isinstance(chosen, SparseTensor)
             _move(parameter, chosen, optimizer)
         rule.steps += 1
         parameter.grad_format = Dense() if rule.due else None
 
 
-def sparsify_mask(tensor: SparseTensor, mask: Tensor) -> SparseTensor:
-    """Return the tensor as Masked with a given mask."""
-    from gossamer.ops.sparsify import apply_mask
-
-    return apply_mask(tensor.detach().to_dense(), mask, Masked())  # type: ignore[return-value]
-
-
-def _move(parameter: SparseTensor, new: SparseTensor, optimizer: Any) -> None:
+def _move(parameter: SparseTensor, new: Tensor, optimizer: Any) -> None:
     """Give a weight another pattern, and its optimizer state with it: what is dropped loses its state."""
+    assert isinstance(new, SparseTensor)
     for name, value in optimizer.state.get(parameter, {}).items():
         if isinstance(value, SparseTensor) and value._dense_shape == new._dense_shape:
             optimizer.state[parameter][name] = SparseTensor(gather(value, new.structure), new.structure)

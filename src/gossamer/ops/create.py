@@ -89,6 +89,7 @@ for _name in ("zeros_like", "empty_like"):
 
 def _dense_like(name: str) -> Any:
     def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
+        kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
         options = {"dtype": input._values.dtype, "device": input._values.device, **kwargs}
         return getattr(torch, name)(input._dense_shape, *args, **options)  # type: ignore[no-any-return]
 

@@ -16,6 +16,7 @@ from gossamer.formats import Dense, Format, Masked
 from gossamer.ops import registry
 from gossamer.ops.autocast import LOWERED, lowered
 from gossamer.ops.fallback import Copies, announce, densify
+from gossamer.ops.lists import PREFIXES, call_list
 from gossamer.ops.registry import Function, Kinds, Operator, operator_of
 from gossamer.tensor import SparseTensor, WantsDenseGradient
 
@@ -58,7 +59,7 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
-    if not (operator.inplace or operator.swapped or name.startswith("_foreach_")):
+    if not (operator.inplace or operator.swapped or name.startswith(PREFIXES)):
         _DIRECT[func] = name
     if name in LOWERED and torch._C._is_any_autocast_enabled():
         args = lowered(args)
@@ -68,10 +69,10 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator by the table, or on dense copies."""
     name = operator.name
+    if name.startswith(PREFIXES):
+        return call_list(operator, func, args, kwargs)
     if operator.inplace or kwargs.get("inplace"):
         return _SPECIAL["inplace"](operator, func, args, kwargs)
-    if name.startswith("_foreach_"):
-        return _SPECIAL["foreach"](operator, func, args, kwargs)
     if kwargs:
         if kwargs.get("out") is not None:
             return _SPECIAL["out"](operator, func, args, kwargs)
@@ -200,5 +201,5 @@ _PARAMETERS = {
 #: Callables that need no second look, with the name of their operator: the short way for a call without keywords.
 _DIRECT: dict[Any, str] = {}
 
-#: Parts of dispatch that stand in files of their own and come back here: in place, foreach, out=, own backward.
+#: Parts of dispatch that stand in files of their own and come back here: in place, out=, own backward.
 _SPECIAL: dict[str, Function] = {}

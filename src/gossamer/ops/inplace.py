@@ -156,19 +156,6 @@ def write_back(out: Any, copies: Copies) -> Any:
     return out
 
 
-def call_foreach(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a ``_foreach_`` operator one tensor at a time; lists go element by element, anything else to each."""
-    name = operator.name.removeprefix("_foreach_")
-    single = getattr(torch.Tensor, name + "_" * operator.inplace, None) or getattr(torch, name)
-    count = len(args[0])
-
-    def pick(value: Any, i: int) -> Any:
-        return value[i] if isinstance(value, (list, tuple)) else value
-
-    out = [single(*(pick(a, i) for a in args), **{k: pick(v, i) for k, v in kwargs.items()}) for i in range(count)]
-    return None if operator.inplace else out
-
-
 def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator with ``out=``: compute, then write."""
     rest = {k: v for k, v in kwargs.items() if k != "out"}
@@ -187,23 +174,3 @@ def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 def _tensors(args: tuple[Any, ...]) -> list[Tensor]:
     return [a for a in args if isinstance(a, Tensor)]
-
-
-def adam_on_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Fused optimizer steps: the lists of a sparse parameter share its pattern, so they run on the values."""
-    owners = args[0]
-
-    def item(value: Any, i: int) -> Any:
-        sparse = isinstance(owners[i], SparseTensor)
-        if isinstance(value, Tensor) and sparse and value.shape == owners[i].shape:
-            return gather(value, owners[i].structure)
-        return value
-
-    def column(value: Any) -> Any:
-        return [item(v, i) for i, v in enumerate(value)] if isinstance(value, (list, tuple)) else value
-
-    with torch.no_grad():
-        return func(*(column(a) for a in args), **{k: column(v) for k, v in kwargs.items()})
-
-
-__all__ = ["adam_on_values", "call_foreach", "call_inplace", "call_out", "copy_", "write"]

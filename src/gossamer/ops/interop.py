@@ -137,7 +137,8 @@ def to_torch(t: SparseTensor) -> Tensor:
     maker: Any = makers.get(type(t.format))
     if maker is not None and whole:
         return maker(arrays["pos1"], arrays["crd1"], values, shape, check_invariants=False)
-    coo: Any = t.to_format(COO())
+    plain: Any = t.detach()
+    coo = plain.to_format(COO())
     indices = torch.stack([coo.structure.arrays[f"crd{d}"].long() for d in range(max(len(shape), 1))])[: len(shape)]
     return torch.sparse_coo_tensor(indices, coo._values, shape, is_coalesced=True, check_invariants=False)
 

@@ -14,6 +14,11 @@ from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
 
+def _rows(x: Tensor) -> Tensor:
+    """All but the last dimension as one, even where that leaves nothing."""
+    return x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x.unsqueeze(0)
+
+
 @implements(F.linear, (Dense, Format, Dense))
 def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """x @ weight.T + bias for a sparse weight."""
@@ -22,7 +27,7 @@ def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> A
         return NotImplemented  # torch's own error, from the dense path
     if input.dim() == 2:
         return product.linear(input, weight, bias)
-    return product.linear(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+    return product.linear(_rows(input), weight, bias).view(*input.shape[:-1], shape[0])
 
 
 @implements(F.linear, (Format, Format, Dense))
@@ -30,8 +35,7 @@ def linear_sparse_input(input: SparseTensor, weight: Tensor, bias: Tensor | None
     """x @ weight.T + bias for a sparse x: a sparse activation."""
     if input.dim() < 1 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
         return NotImplemented
-    rows = input.reshape(-1, input.shape[-1]) if input.dim() != 2 else input
-    out = matmul(rows, weight.t())
+    out = matmul(_rows(input), weight.t())
     if out is NotImplemented:
         return NotImplemented
     out = out.to_dense() if isinstance(out, SparseTensor) else out
@@ -77,7 +81,7 @@ def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
         return out if out is NotImplemented else out.transpose(1, 2)
     if len(shape) != 2 or a.dim() == 0 or a.shape[-1] != shape[0]:
         return NotImplemented
-    out = product.product(b, a.reshape(-1, shape[0]).t(), transpose=True, tokens_first=True)
+    out = product.product(b, _rows(a).t(), transpose=True, tokens_first=True)
     return out.view(*a.shape[:-1], shape[1])
 
 
@@ -90,7 +94,7 @@ def _batched(a: SparseTensor, b: Tensor) -> Any:
     block, inside = keys // max(rows * cols, 1), keys % max(rows * cols, 1)
     row, col = block * rows + inside // max(cols, 1), block * cols + inside % max(cols, 1)
     diagonal = from_entries(row * (batch * cols) + col, values, (batch * rows, batch * cols), CSR())
-    return product.product(diagonal, b.reshape(batch * cols, -1)).view(batch, rows, -1)  # type: ignore[arg-type]
+    return product.product(diagonal, b.flatten(0, 1)).view(batch, rows, b.shape[2])  # type: ignore[arg-type]
 
 
 def _swap_last(t: SparseTensor) -> SparseTensor:

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format, Structure
+from gossamer.ops.rearrange import expand
 from gossamer.ops.registry import implements
-from gossamer.ops.shape import expand
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, scatter, values_of
+from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
 
 #: f(0) = 0 for every setting of the other arguments.
 ZERO_PRESERVING = {

@@ -59,7 +59,15 @@ _ALIASES = {
     "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
     "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
     "_softmax": "softmax", "_log_softmax": "log_softmax", "_unsafe_view": "reshape", "view": "reshape",
-    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos",
+    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos", "arccosh": "acosh", "arctan2": "atan2",
+    "log_sigmoid": "logsigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
+    "special_expit": "sigmoid", "special_psi": "digamma", "special_gammaln": "lgamma", "special_gammainc": "igamma",
+    "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma", "linalg_diagonal": "diagonal",
+    "reshape_as": "view_as", "linalg_matmul": "matmul", "row_stack": "vstack",
+    **{f"special_{name}": name for name in (
+        "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc", "xlogy",
+        "logsumexp",
+    )},
 }  # fmt: skip
 
 

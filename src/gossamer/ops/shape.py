@@ -128,14 +128,6 @@ def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
     return reshape(input, tuple(s for d, s in enumerate(input._dense_shape) if s != 1 or d not in gone))
 
 
-@implements("expand", (Format,))
-def expand(input: SparseTensor, *sizes: Any) -> Any:
-    """Nothing to do for the same size; anything larger repeats values and is left to the dense path."""
-    wanted = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    same = len(wanted) == input.dim() and all(w in (-1, s) for w, s in zip(wanted, input._dense_shape, strict=True))
-    return build(values_of(input), input.structure) if same else NotImplemented
-
-
 # -- indexing
 
 

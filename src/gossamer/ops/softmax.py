@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format
@@ -31,6 +32,12 @@ def _parts(input: SparseTensor, dim: int, dtype: torch.dtype | None) -> tuple[Gr
 def softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
     """Softmax along a dimension, over the stored entries."""
     return _softmax(input, dim, dtype, log=False)
+
+
+@implements(F.softmin, (Format,))
+def softmin(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Softmax of the negated scores, over the stored entries."""
+    return _softmax(-input, dim, dtype, log=False)  # type: ignore[arg-type]
 
 
 @implements(torch.log_softmax, (Format,))
