@@ -24,7 +24,7 @@ from tests.formats import _corrupt, _reference
 from tests.formats._corrupt import KINDS, Case, whole
 from tests.formats._reference import SPECS
 
-PER_KIND = 20  # corruptions of each kind for each format
+PER_KIND = 18  # corruptions of each kind for each format
 AT_LEAST = 10_000
 PROMISES = re.compile("pos|crd|mask|values|shape|arrays|entries|index|position")
 
@@ -169,9 +169,10 @@ def test_tampered_files_are_refused() -> None:
 @pytest.mark.parametrize(
     "format",
     ["", "CSR(", "CSR", "Nothing()", "BSR((0, 0))", "BSR(4)", "BSR((2**40, 2))", "ELL(-1)", "Format()", "Dense()",
-     "Format('dense', order=(1,))", "Format(1)", "Format([])", "__import__('os')", "CSR().order", "ELL('wide')", "(" * 500,
+     "Format('dense', order=(1,))", "Format(1)", "Format([])", "__import__('os')", "CSR().order", "ELL('wide')",
      "Format('dense', Fixed(width=-1))", "Format('dense', Level())", "Format('dense', Fixed(__import__('os')))",
-     "Format('dense', 'compressed', order=(1.0, 0.0))", "CSR(**{})", "lambda: 1", "\0", 5, None, ["CSR()"], b"CSR()"],
+     "Format('dense', 'compressed', order=(1.0, 0.0))", "CSR(**{})", "lambda: 1", "(" * 500,
+     "\0", 5, None, ["CSR()"], b"CSR()"],
 )  # fmt: skip
 def test_format_of_a_tampered_file(format: Any) -> None:
     arrays = {"pos1": torch.tensor([0, 1, 1]), "crd1": torch.tensor([1])}
@@ -208,7 +209,7 @@ def test_a_file_can_not_write_attributes_past_the_checks() -> None:
     arrays = {"pos1": torch.tensor([0, 1, 1]), "crd1": torch.tensor([1])}
     torch.save(Built("CSR()", (2, 2), torch.ones(1), arrays, False, False), file)
     file.seek(0)
-    with pytest.raises(Exception, match="weights_only|BUILD|Can only build"):
+    with pytest.raises(Exception, match=r"weights_only|BUILD|Can only build"):
         torch.load(file, weights_only=True)
 
 
@@ -250,21 +251,21 @@ def as_torch(case: Case) -> torch.Tensor | None:
         return torch.sparse_compressed_tensor(
             case.arrays["pos1"], case.arrays["crd1"], case.values, case.shape, layout=layout, check_invariants=False
         )
-    except (RuntimeError, TypeError, ValueError, KeyError, IndexError, UserWarning):
+    except (RuntimeError, TypeError, ValueError, KeyError, IndexError, AttributeError, UserWarning):
         return None
 
 
 def test_malformed_torch_sparse_is_refused() -> None:
     rng, counts, wrong = random.Random(6), collections.Counter(), []
     for format in (*COMPRESSED, "COO"):
-        for kind in [k for k in KINDS if k != "not a tensor"]:
-            for case, word, why in corruptions(rng, format, kind, 40):
+        for kind in [k for k in KINDS if k not in ("not a tensor", "other names")]:
+            for case, word, why in corruptions(rng, format, kind, 25):
                 broken = as_torch(case) if word == "broken" else None
                 if broken is None or (format == "COO" and "out of range" not in why):
                     continue  # COO in torch may be unsorted, and has no pointers
                 counts[format] += 1
-                fault = refused(functools.partial(gs.from_torch, broken), "of shape")
-                if fault and "meta" not in fault:
+                fault = refused(functools.partial(gs.from_torch, broken), "")
+                if fault:
                     wrong.append(f"{format}, {kind} ({why}): {fault}")
     show("malformed torch.sparse tensors", counts)
     assert not wrong, "\n".join(wrong[:20])
@@ -302,8 +303,8 @@ def fine_for_scipy(case: Case, why: str) -> bool:
 def test_malformed_scipy_is_refused() -> None:
     rng, counts, wrong = random.Random(7), collections.Counter(), []
     for format in COMPRESSED:
-        for kind in [k for k in KINDS if k not in ("expanded", "not a tensor")]:
-            for case, word, why in corruptions(rng, format, kind, 30):
+        for kind in [k for k in KINDS if k not in ("expanded", "not a tensor", "other names")]:
+            for case, word, why in corruptions(rng, format, kind, 25):
                 matrix = as_scipy(case) if word == "broken" else None
                 if matrix is None or fine_for_scipy(case, why):
                     continue
@@ -327,7 +328,7 @@ def test_scipy_pointers_beyond_the_arrays(format: str) -> None:
 def test_scipy_coordinates_outside() -> None:
     matrix = scipy.sparse.coo_array(np.eye(3))
     matrix.coords = (np.array([0, 1, 9]), np.array([0, 1, 2]))
-    with pytest.raises(ValueError, match="outside 0 .. 2"):
+    with pytest.raises(ValueError, match=r"outside 0 \.\. 2"):
         gs.from_scipy(matrix)
     matrix.coords = (np.array([0, 1]), np.array([0, 1, 2]))
     with pytest.raises(ValueError, match="indices in dimension 0 for"):

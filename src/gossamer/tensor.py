@@ -389,9 +389,11 @@ def scatter(values: Tensor, structure: Structure) -> Tensor:
     """Return the dense tensor with these values."""
     if structure.plain:
         return values.reshape(structure.shape).clone()
-    keys, where = structure.entries()
     flat = values.reshape(-1)
     out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
+    if torch.compiler.is_compiling() and out.numel():  # a trace can't count the entries: padding adds its zeros at 0
+        return out.index_put((structure.places()[0],), flat, accumulate=True).view(structure.shape)
+    keys, where = structure.entries()
     return out.index_put((keys,), flat if where is None else flat[where]).view(structure.shape)
 
 
@@ -405,6 +407,10 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
         valid = structure.valid()
         values = tensor.reshape(structure.value_shape)
         return values if valid is None else values.masked_fill(~valid, 0)
+    if torch.compiler.is_compiling() and structure.shape.numel():
+        keys, valid = structure.places()
+        flat = tensor.reshape(-1)[keys]
+        return (flat if valid is None else flat.masked_fill(~valid, 0)).reshape(structure.value_shape)
     keys, where = structure.entries()
     return placed(tensor.reshape(-1)[keys], where, structure)
 
@@ -431,8 +437,9 @@ def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) ->
 
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:
     """Return the tensor as a compressed matrix with the values of its entries."""
-    matrix = tensor.structure.matrix()
-    values = values_of(tensor).reshape(-1)
+    matrix, values = tensor.structure.matrix(), values_of(tensor)
+    if values.dim() != 1:
+        values = values.reshape(-1)
     return matrix, values if matrix.index is None else values[matrix.index]
 
 

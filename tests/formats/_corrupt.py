@@ -1,4 +1,4 @@
-"""Corruptions: a whole tensor in a format, and ways to break it. Whether one really is broken is for _reference to say."""
+"""Corruptions: a whole tensor in a format, and ways to break it. Whether it really is broken, _reference says."""
 
 from __future__ import annotations
 
@@ -169,7 +169,16 @@ def emptied(rng: random.Random, case: Case) -> Case | None:
 
 @kind
 def wrong_type(rng: random.Random, case: Case) -> Case | None:
-    types = (torch.float32, torch.float64, torch.uint8, torch.int8, torch.int16, torch.bool, torch.complex64, torch.int32)
+    types = (
+        torch.float32,
+        torch.float64,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.bool,
+        torch.complex64,
+        torch.int32,
+    )
     names = list(case.arrays)
     if not names:
         return None
@@ -255,9 +264,7 @@ def overflow(rng: random.Random, case: Case) -> Case | None:
 @kind
 def bit_flipped(rng: random.Random, case: Case) -> Case | None:
     start = rng.choice(("pos", "crd", "crd"))
-    return _write(
-        rng, case, start, lambda a, i: int(a[i]) ^ (1 << rng.randrange(31 if a.dtype == torch.int32 else 63))
-    )
+    return _write(rng, case, start, lambda a, i: int(a[i]) ^ (1 << rng.randrange(31 if a.dtype == torch.int32 else 63)))
 
 
 @kind
@@ -311,7 +318,9 @@ def shape_of_other_things(rng: random.Random, case: Case) -> Case | None:
 def other_device(rng: random.Random, case: Case) -> Case | None:
     where = rng.choice((*case.arrays, "values", "all"))
     values = case.values.to("meta") if where in ("values", "all") else case.values
-    return replace(case, values=values, arrays={k: a.to("meta") if where in (k, "all") else a for k, a in case.arrays.items()})
+    return replace(
+        case, values=values, arrays={k: a.to("meta") if where in (k, "all") else a for k, a in case.arrays.items()}
+    )
 
 
 @kind
@@ -321,7 +330,9 @@ def not_a_tensor(rng: random.Random, case: Case) -> Case | None:
         return rng.choice((a.tolist(), None, a.numpy(), 3, "crd", a.to_sparse() if a.dim() else None, sparse))
 
     where = rng.choice((*case.arrays, "values"))
-    return replace(case, values=other(case.values)) if where == "values" else case.swap(where, other(case.arrays[where]))
+    return (
+        replace(case, values=other(case.values)) if where == "values" else case.swap(where, other(case.arrays[where]))
+    )
 
 
 @kind
@@ -350,6 +361,12 @@ def twice_broken(rng: random.Random, case: Case) -> Case | None:
     for name in rng.sample(names, 2):
         try:
             case = KINDS[name](rng, case) or case
-        except (RuntimeError, IndexError, ValueError):  # what the first made, the second can't change
+        except (
+            RuntimeError,
+            IndexError,
+            ValueError,
+            TypeError,
+            UserWarning,
+        ):  # what the first made, the second can't change
             continue
     return case

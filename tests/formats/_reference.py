@@ -1,12 +1,13 @@
 """What the formats promise, in plain Python: lists, loops and nothing of gossamer's own checks.
 
 A :class:`Spec` says how a format stores a tensor. :func:`read` walks the arrays as the words of the documentation say,
-and returns the entries, or the promise that is broken. It is slow, and it is the judge of the malformed-data tests: what
-it calls broken must be refused, and what it can read must be accepted with the same entries.
+and returns the entries, or the promise that is broken. It is slow, and it is the judge of the malformed-data tests:
+what it calls broken must be refused, and what it can read must be accepted with the same entries.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -170,17 +171,19 @@ def _bitmap(places: Places, size: int, spec: Spec, mask: torch.Tensor) -> Places
     return [place if bit else None for place, bit in zip(_dense(places, size, spec), mask.tolist(), strict=True)]
 
 
-def _compressed(places: Places, size: int, spec: Spec, pos: torch.Tensor, crd: torch.Tensor, unique: bool = True) -> Places:
+def _compressed(
+    places: Places, size: int, spec: Spec, pos: torch.Tensor, crd: torch.Tensor, unique: bool = True
+) -> Places:
     need(pos.dim() == 1 and crd.dim() == 1, "pos or crd has the wrong number of dimensions")
     p, c = pos.tolist(), crd.tolist()
     need(len(p) == len(places) + 1, "pos has the wrong length")
     need(p[0] == 0 and p[-1] == len(c), "pos starts or ends wrong")
-    need(all(a <= b for a, b in zip(p, p[1:], strict=False)), "pos runs backwards")
+    need(all(a <= b for a, b in itertools.pairwise(p)), "pos runs backwards")
     need(all(0 <= x < size for x in c), "a coordinate is out of range")
     out: Places = []
     for place, start, end in zip(places, p, p[1:], strict=False):
         below = c[start:end]
-        need(all(a < b if unique else a <= b for a, b in zip(below, below[1:], strict=False)), "crd is not ascending")
+        need(all(a < b if unique else a <= b for a, b in itertools.pairwise(below)), "crd is not ascending")
         out += [_extend(place, x) for x in below]
     return out
 
@@ -203,7 +206,7 @@ def _fixed(places: Places, size: int, spec: Spec, crd: torch.Tensor) -> Places:
         real = [x for x in row if x != -1]
         need(row == real + [-1] * (len(row) - len(real)), "padding is not at the end")
         need(all(0 <= x < size for x in real), "a coordinate is out of range")
-        need(all(a < b for a, b in zip(real, real[1:], strict=False)), "crd is not ascending")
+        need(all(a < b for a, b in itertools.pairwise(real)), "crd is not ascending")
         out += [None if x == -1 else _extend(place, x) for x in row]
     return out
 

@@ -37,11 +37,15 @@ class ELL(Format):
     def matrix(self, structure: Structure) -> Matrix:
         rows, cols = self.group_sizes(structure.shape)
         crd = structure.arrays["crd1"]
-        if not cols:  # all padding, and no column 0 to read
-            crd = crd[:, :0]
+        index = None
+        if (
+            crd.shape[1] > cols
+        ):  # wider than a full row: the rest is padding (and with no columns, there is none to read)
+            index = torch.arange(crd.numel(), device=crd.device).view(crd.shape)[:, :cols].reshape(-1)
+            crd = crd[:, :cols]
         pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * crd.shape[1]
         # padding reads column 0 times a value of 0: harmless, and the matrix needs no copy of the values
-        return Matrix(pos, crd.reshape(-1).clamp(min=0), rows, cols, False, None)
+        return Matrix(pos, crd.reshape(-1).clamp(min=0), rows, cols, False, index)
 
 
 register_name(ELL())

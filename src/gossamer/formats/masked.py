@@ -61,3 +61,6 @@ class Masked(Format):
     def matrix(self, structure: Structure) -> Matrix | None:
         # a trace can't count the stored entries, so it takes all: those that are not stored have the value 0
         return whole_matrix(structure) if torch.compiler.is_compiling() else None
+
+    def transposed(self) -> None:
+        """Return None: its values always have the order of the dense tensor."""

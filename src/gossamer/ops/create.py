@@ -53,6 +53,8 @@ def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     if args and isinstance(args[0], Tensor):
         like = args[0]
         args = (like.device, like.dtype, *args[1:])
+    if not isinstance(input, SparseTensor):
+        return input.to(*args, **kwargs)
     before = values_of(input)
     values = before.to(*args, **kwargs)
     if values is before:
@@ -63,6 +65,8 @@ def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
 def _cast(name: str) -> Any:
     def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("memory_format", None)
+        if name == "type_as":
+            return to(input, args[0].dtype)
         values = getattr(values_of(input), name)(*args, **kwargs)
         return _keep(build(values, input.structure.to(values.device)), input)
 

@@ -91,7 +91,7 @@ def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     copies: Copies = []
     dense_args, dense_kwargs = densify((args, kwargs), copies)
     out = func(*dense_args, **dense_kwargs)
-    return out if torch.compiler.is_compiling() else _SPECIAL["written"](out, copies)
+    return out if torch.compiler.is_compiling() else _SPECIAL["written"](name, out, copies)
 
 
 def kinds_of(args: tuple[Any, ...]) -> Kinds:
@@ -164,7 +164,7 @@ def _complete(entry: registry.Entry, kinds: Kinds) -> Function:
     backward = registry.backward_of(entry.operator, kinds)
     if backward is not None:
         function = _SPECIAL["backward"](function, backward.function)
-    if entry.required < 2:
+    if entry.required < 3:  # nothing that can be left out
         return function
 
     def complete(*args: Any, **kwargs: Any) -> Any:

@@ -12,15 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.formats import Format
 from gossamer.ops import dispatch
 from gossamer.ops.fallback import Copies, announce, densify, sparse_leaves
-from gossamer.ops.interop import from_dense
 from gossamer.ops.pointwise import INPLACE
 from gossamer.ops.registry import Operator
-from gossamer.tensor import SparseTensor, build, gather, mask_padding
+from gossamer.tensor import SparseTensor, build, from_entries, gather, mask_padding
 
 #: In-place operators that fill a tensor, whatever it held.
 FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
+
+
+#: In-place operators whose result may have another shape.
+RESHAPING = {"t", "transpose", "squeeze", "unsqueeze", "as_strided", "resize", "resize_as"}
+#: Operators that write into their arguments without saying so.
+_SECRETIVE = {
+    "batch_norm", "native_batch_norm", "instance_norm", "_batch_norm_with_update", "_native_batch_norm_legit",
+}  # fmt: skip
 
 
 class _Write(torch.autograd.Function):
@@ -70,9 +78,14 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
         _check_leaf(target)
         before = target.clone()  # what backward needs stays as it was
         args = tuple(before if a is target else a for a in args)
-    elif name in INPLACE and operator.inplace:
+    elif name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
         return _on_values(target, func, args[1:], kwargs)
     return write(target, _result(name, func, operator, args, kwargs))
+
+
+def _one_pattern(args: tuple[Any, ...]) -> bool:
+    """Have all sparse arguments the pattern of the first? (Else 0 / 0 could come up where nothing is stored.)"""
+    return all(a.structure.same(args[0].structure) for a in args if isinstance(a, SparseTensor))
 
 
 def _check_leaf(target: SparseTensor) -> None:
@@ -83,7 +96,7 @@ def _check_leaf(target: SparseTensor) -> None:
 def write(target: SparseTensor, result: Tensor) -> SparseTensor:
     """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
     if result.shape != target._dense_shape:
-        return _Become.apply(target, from_dense(result, target.format))  # type: ignore[no-any-return,no-untyped-call]
+        return _Become.apply(target, _whole(result, target.format))  # type: ignore[no-any-return,no-untyped-call]
     if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
         raise RuntimeError(
             f"result type {str(result.dtype)[6:].capitalize()} can't be cast to the desired output type "
@@ -94,6 +107,14 @@ def write(target: SparseTensor, result: Tensor) -> SparseTensor:
         return _Write.apply(target, values)  # type: ignore[no-any-return,no-untyped-call]
     target._values.copy_(values)
     return target
+
+
+def _whole(result: Tensor, format: Format) -> Tensor:
+    """Return a result in a format: a dense one with all its entries, since it has no pattern."""
+    if isinstance(result, SparseTensor):
+        return result.to_format(format)
+    every = torch.arange(result.numel(), device=result.device)
+    return from_entries(every, result.reshape(-1), result.shape, format)
 
 
 def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> SparseTensor:
@@ -139,19 +160,24 @@ def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwa
     for function in dispatch.find(name, dispatch.kinds_of(args)):
         result = function(*args, **kwargs)
         if result is not NotImplemented:
+            have, want = list(args[0].shape), list(result.shape)
+            if have != want and name not in RESHAPING:
+                raise RuntimeError(f"output with shape {have} doesn't match the broadcast shape {want}")
             return result  # type: ignore[no-any-return]
     announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
     args, kwargs = densify((args, kwargs))
     return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)  # type: ignore[no-any-return]
 
 
-def write_back(out: Any, copies: Copies) -> Any:
-    """Bring home what a function wrote into the dense copies of its arguments (running statistics, for instance)."""
+def write_back(name: str, out: Any, copies: Copies) -> Any:
+    """Bring home what an operator wrote into the dense copies of its arguments (running statistics, for instance)."""
     for tensor, copy in copies:
-        if copy.is_inference() or copy._version == 0 or copy.shape != tensor._dense_shape:
+        written = not copy.is_inference() and copy._version > 0
+        if not written and (name not in _SECRETIVE or copy.requires_grad):
             continue
         with torch.no_grad():
-            write(tensor, copy.detach())
+            if not torch.equal(gather(copy, tensor.structure), tensor._values):
+                write(tensor, copy.detach())
         out = tensor if out is copy else out
     return out
 

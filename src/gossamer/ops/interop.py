@@ -200,7 +200,9 @@ def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tens
     except ValueError as error:
         raise ValueError(f"{format} of shape {shape} from scipy: {error}") from None
     if values.shape[:1] != crd.shape:
-        raise ValueError(f"{format} of shape {shape} from scipy: {len(values)} values for {crd.numel()} indices")
+        raise ValueError(
+            f"{format} of shape {shape} from scipy: values are {tuple(values.shape)} for {crd.numel()} indices"
+        )
     row, col, _ = Compressed().unpack({"pos": pos, "crd": crd}, parents, size, crd.device)
     keys = ravel([row, col], (parents, size))
     if not ascending(keys):

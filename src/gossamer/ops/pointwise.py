@@ -92,6 +92,8 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
         shape = _broadcast(sparse)
         if shape is None:
             return NotImplemented
+        if name == "div" and args[0].shape != shape:
+            return _with_dense(name, function, args, kwargs)
         args = tuple(expand(a, shape) if isinstance(a, SparseTensor) else a for a in args)
         return apply(name, function, args, kwargs)
     if all(s.structure.same(first) for s in sparse):
@@ -128,6 +130,8 @@ def _same_pattern(
 
 def _filled(fill: Any, keys: Tensor, entries: Tensor, shape: torch.Size) -> Tensor:
     """Return the dense tensor that holds entries at some places, and ``fill`` at all others."""
+    if keys.numel() == shape.numel():
+        fill = 0  # it will be nowhere, and must not get a gradient of 0 * inf
     if isinstance(fill, Tensor):
         flat = fill.to(entries.dtype).expand(shape.numel())
     else:
@@ -175,7 +179,8 @@ def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
     shape = _broadcast([a for a in args if isinstance(a, Tensor)])
     if shape is None:
         return NotImplemented
-    if (name == "mul" or (name == "div" and isinstance(args[0], SparseTensor))) and len(args) == 2:
+    quotient = name == "div" and isinstance(args[0], SparseTensor) and args[0]._dense_shape == shape
+    if (name == "mul" or quotient) and len(args) == 2:
         a, b = (x if isinstance(x, SparseTensor) else x.expand(shape) for x in args)
         tensor = expand(a if isinstance(a, SparseTensor) else b, shape)
         left, right = ((tensor, b) if isinstance(a, SparseTensor) else (a, tensor))
@@ -235,6 +240,12 @@ def _fused(inner: Callable[..., Tensor]) -> Callable[..., Any]:
         return torch.add(input, inner(tensor1, tensor2), alpha=value)
 
     return run
+
+
+@implements("rdiv", (Format, Format))
+def rdiv(input: Tensor, other: Any) -> Any:
+    """Return other / input as torch has it: the reciprocal, times the other."""
+    return torch.reciprocal(input) * (other.to_dense() if isinstance(other, SparseTensor) else other)
 
 
 addcmul = implements(torch.addcmul, (Format, Format, Format))(_fused(torch.mul))

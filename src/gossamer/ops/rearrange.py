@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -82,9 +83,9 @@ def repeat(input: SparseTensor, *sizes: Any, repeats: Any = None) -> Any:
 
 
 @implements(torch.tile, (Format,))
-def tile(input: SparseTensor, *dims: Any) -> Any:
+def tile(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     """Repeat along the last dimensions."""
-    counts = _sizes(dims)
+    counts = _sizes(args) if dims is None else tuple(dims)
     return repeat(input, *(1,) * (input.dim() - len(counts)), *counts)
 
 
@@ -92,9 +93,9 @@ def tile(input: SparseTensor, *dims: Any) -> Any:
 
 
 @implements(torch.flip, (Format,))
-def flip(input: SparseTensor, *dims: Any) -> Any:
+def flip(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     """Reverse the order along dimensions."""
-    turned = _dims(_sizes(dims), input.dim())
+    turned = _dims(_sizes(args) if dims is None else dims, input.dim())
     if len(set(turned)) != len(turned) or not input.dim():
         return NotImplemented
     coords, values = shapes._coords(input)
@@ -174,8 +175,8 @@ def tensor_split(input: SparseTensor, indices_or_sections: Any, dim: int = 0) ->
     bounds = [0, *cuts, size]
     items: list[Any] = [slice(None)] * input.dim()
     out = []
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-        items[shapes._dim(dim, input.dim())] = slice(start, max(stop, 0) if stop is size else stop)
+    for start, stop in itertools.pairwise(bounds):
+        items[shapes._dim(dim, input.dim())] = slice(start, stop)
         out.append(shapes._cut(input, list(items)))
     return tuple(out)
 
@@ -292,7 +293,7 @@ def _copied(function: Callable[..., Any]) -> Callable[..., Any]:
 for _name, _function in {
     "t": shapes._transpose_all, "transpose": shapes.transpose, "permute": shapes.permute, "view": shapes.reshape,
     "squeeze": shapes.squeeze, "unsqueeze": shapes.unsqueeze, "unbind": shapes.unbind, "expand": expand,
-    "split_with_sizes": shapes.split, "diagonal": diagonal, "narrow": shapes.narrow, "alias": lambda input: input,
+    "split_with_sizes": shapes.split, "diagonal": diagonal, "alias": lambda input: input,
 }.items():  # fmt: skip
     implements(f"{_name}_copy", (Format,))(_copied(_function))
 for _name in ("unsafe_split", "unsafe_chunk"):

@@ -244,7 +244,7 @@ def _moments(
     return groups.shaped(squares / freedom, keepdim, input.dim()), groups.shaped(mean, keepdim, input.dim())
 
 
-def _root(x: Tensor) -> Tensor:
+def _sqrt(x: Tensor) -> Tensor:
     """Square root with torch.std's slope at 0, which is 0."""
     zero = x == 0
     return torch.where(zero, 0.0, torch.where(zero, 1.0, x).sqrt())
@@ -258,7 +258,7 @@ def _spread(root: bool, both: bool) -> Any:
         if found is None:
             return NotImplemented
         var, mean = found
-        var = _root(var) if root else var
+        var = _sqrt(var) if root else var
         return (var, mean) if both else var
 
     return run

@@ -48,7 +48,7 @@ _FOUND: dict[tuple[str, Kinds], tuple[Function, ...]] = {}
 _OPERATORS: dict[Any, Operator] = {}
 
 _DUNDER = {
-    "truediv": "div", "itruediv": "div", "rtruediv": "div", "rdiv": "div", "idiv": "div", "invert": "logical_not",
+    "truediv": "div", "itruediv": "div", "idiv": "div", "invert": "logical_not",
     "floordiv": "floor_divide", "rfloordiv": "floor_divide", "ifloordiv": "floor_divide", "mod": "remainder",
     "rmod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "iand": "bitwise_and",
 }  # fmt: skip
@@ -105,6 +105,8 @@ def _name_operator(func: Any) -> Operator:
 
 
 def _name_dunder(name: str) -> Operator:
+    if name in ("rdiv", "rtruediv"):
+        return Operator("rdiv")  # torch has it as a product with the reciprocal
     if name[:1] == "r" and name[1:] in _ARITHMETIC:
         return Operator(_DUNDER.get(name, name[1:]), swapped=True)
     if name[:1] == "i" and name[1:] in _ARITHMETIC:
