@@ -1,8 +1,9 @@
 """What a call costs beyond its kernel, and what importing gossamer costs beyond importing torch.
 
-``F.linear`` with a sparse weight is timed against its kernel (``gossamer.ops.kernels.spmm``, below torch's dispatcher) on
-the same arrays with the same bias added, both in one process, interleaved, on a matrix so small that the kernel itself
-takes little. Minimum of many rounds, one thread. Run ``python benchmarks/overhead.py``; it writes ``benchmarks/results/overhead.json``.
+``F.linear`` with a sparse weight is timed against its kernel (``gossamer.ops.kernels.spmm``, below torch's
+dispatcher) on the same arrays with the same bias added, both in one process, interleaved, on a matrix so
+small that the kernel itself takes little. Minimum of many rounds, one thread. Run ``python benchmarks/overhead.py``; it writes
+``benchmarks/results/overhead.json``.
 """
 
 from __future__ import annotations
@@ -56,14 +57,19 @@ def calls(format: gs.Format) -> dict[str, float]:
 
     with torch.no_grad():
         found = microseconds(
-            {"kernel": kernel, "linear": lambda: F.linear(x, weight, bias), "dense torch": lambda: F.linear(x, dense, bias)}
+            {
+                "kernel": kernel,
+                "linear": lambda: F.linear(x, weight, bias),
+                "dense torch": lambda: F.linear(x, dense, bias),
+            }
         )
     return found | microseconds({"linear, gradients recorded": lambda: F.linear(x, parameter, tracked)})
 
 
 def imports(times: int = 5) -> tuple[float, float]:
     """Milliseconds to import torch, and gossamer after it: minimum of a few fresh processes."""
-    runs = [subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True) for _ in range(times)]
+    command = [sys.executable, "-c", IMPORT]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(times)]
     pairs = [tuple(map(float, run.stdout.split())) for run in runs]
     return min(p[0] for p in pairs), min(p[1] for p in pairs)
 

@@ -1,4 +1,4 @@
-"""``gossamer demo``: a real data set, a dense model, and the same model made sparse in three ways. Every figure is measured."""
+"""``gossamer demo``: real data, a dense model, and the same made sparse in three ways. Every figure is measured."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def sparse_models(dense: nn.Module, data: Data, tick: Callable[[], None]) -> dic
     anew = train(builder.get_sparse_model(), data, EPOCHS, tick)
 
     blocks = train(gs.sparsify_(copy.deepcopy(dense), {"0": None, "4": None, "*": "2:4"}), data, RECOVERY, tick)
-    return {"pruned to 90 %, recovered": pruned, "chosen anew every 20 steps": anew, "pruned to 2:4, recovered": blocks}
+    return {"pruned 90 %": pruned, "90 %, anew every 20 steps": anew, "pruned 2:4": blocks}
 
 
 def to_csr(model: nn.Module) -> nn.Module:
     """Store weights that are sparse enough for it in compressed rows."""
     for weight in sparse_parameters(model).values():
         if weight.sparsity > 0.8:
-            replace(weight, weight.detach().to_format(gs.CSR()))
+            replace(weight, gs.from_dense(weight.detach(), gs.CSR()))
     return model
 
 
@@ -136,13 +136,13 @@ def run() -> list[Row]:
     console = Console()
     torch.manual_seed(0)
     data = digits()
-    bar = Progress(TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn(), console=console, transient=True)
-    with bar:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("training", total=2 * EPOCHS + 2 * RECOVERY)
         dense = train(network(), data, EPOCHS, lambda: bar.advance(task))
         models = {"dense": dense, **sparse_models(dense, data, lambda: bar.advance(task))}
         bar.update(task, description="measuring")
         found = rows({name: to_csr(model) for name, model in models.items()}, data)
     console.print(table(found))
-    console.print("90 % models run in CSR; 2:4 runs as Masked, which is as fast as dense: its kernels are not written yet.")
+    console.print("90 % runs in CSR. 2:4 runs as Masked, as fast as dense: it has no kernels of its own yet.")
     return found

@@ -1,7 +1,8 @@
 """SparseTensor: a ``torch.Tensor`` that is a format, its index arrays and its values.
 
-It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as one
-tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself here.
+It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
+one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself
+here.
 
 Three functions join it to autograd, and everything else is written with them:
 
@@ -39,7 +40,7 @@ class SparseTensor(torch.Tensor):
     [3.0, 4.0]
     """
 
-    _values: Tensor
+    _values: Tensor  # type: ignore[assignment]
     format: Format
     #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
     grad_format: Format | None
@@ -48,7 +49,7 @@ class SparseTensor(torch.Tensor):
     def __new__(
         cls, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
     ) -> SparseTensor:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
+        return torch.Tensor._make_wrapper_subclass(
             cls, structure.shape, dtype=values.dtype, device=values.device, requires_grad=requires_grad
         )
 
@@ -106,12 +107,12 @@ class SparseTensor(torch.Tensor):
     def _component(self, name: str) -> Tensor:
         if torch.compiler.is_exporting():
             importlib.import_module("torch.export.custom_ops")
-            return torch.ops.export.access_subclass_inner_tensor(self, name)  # type: ignore[no-any-return]
-        return getattr(self, name)  # type: ignore[no-any-return]
+            return torch.ops.export.access_subclass_inner_tensor(self, name)
+        return getattr(self, name)
 
-    def values(self) -> Tensor:  # type: ignore[override]
+    def values(self) -> Tensor:
         """Return the values as the format stores them; gradients flow back at the stored positions."""
-        return _Values.apply(self) if tracked(self) else self._component("_values")  # type: ignore[no-untyped-call]
+        return _Values.apply(self) if tracked(self) else self._component("_values")
 
     @property
     def nnz(self) -> int:
@@ -129,7 +130,7 @@ class SparseTensor(torch.Tensor):
         return 1.0 - self.density
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> int:  # type: ignore[override]
         """Bytes of values and index arrays."""
         return self._values.numel() * self._values.element_size() + self._structure.nbytes()
 
@@ -146,16 +147,16 @@ class SparseTensor(torch.Tensor):
         flat[self.structure.entries().keys] = True
         return flat.view(self._dense_shape)
 
-    def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:  # type: ignore[override]
+    def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
         """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
         if self.grad_format is not None and tracked(self):
-            dense = _ToDense.apply(self)  # type: ignore[no-untyped-call]
+            dense = _ToDense.apply(self)
         else:
             dense = scatter(values_of(self), self.structure)
         return dense if dtype is None else dense.to(dtype)
 
-    def to_format(self, format: Format) -> Tensor:
-        """Return the same tensor in another format (in a blocked one, whole blocks are stored).
+    def to_format(self, format: Format) -> Any:
+        """Return the same tensor in another format (a blocked one stores whole blocks; Dense is a plain tensor).
 
         Examples
         --------
@@ -193,7 +194,7 @@ class SparseTensor(torch.Tensor):
         """
         return _handlers.to_scipy(self)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._dense_shape)
         dense = self._dense_shape.numel() * self._values.element_size()
         grad = ", requires_grad=True" if self.requires_grad else ""
@@ -222,13 +223,13 @@ class SparseTensor(torch.Tensor):
         return f"gossamer-1 {self.format} {tuple(self._dense_shape)} {self._values.dtype} {self.grad_format}"
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]
+    def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _handlers.function(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _handlers.aten(func, args, kwargs or {})
@@ -240,7 +241,7 @@ class SparseTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         if id(self) in memo:
-            return memo[id(self)]  # type: ignore[no-any-return]
+            return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
         copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
@@ -300,7 +301,7 @@ class _Values(torch.autograd.Function):
         return tensor._component("_values").view_as(tensor._values)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> SparseTensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> SparseTensor:
         structure = ctx.tensor.structure if ctx.structure is None else ctx.structure
         valid = structure.valid()
         return SparseTensor(grad if valid is None else grad.masked_fill(~valid, 0), structure)
@@ -313,7 +314,7 @@ class _Build(torch.autograd.Function):
         return SparseTensor(values.view_as(values), structure)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return gather(grad, ctx.structure), None
 
 
@@ -325,11 +326,11 @@ class _ToDense(torch.autograd.Function):
         return scatter(tensor._values, tensor.structure)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return grad
 
 
-class WantsDenseGradient(Exception):
+class WantsDenseGradient(Exception):  # noqa: N818 - it is a message to the dispatcher, not an error
     """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
 
 
@@ -346,14 +347,14 @@ def values_of(tensor: SparseTensor) -> Tensor:
     if tracked(tensor) and not torch.compiler.is_exporting():
         if tensor.grad_format is not None:
             raise WantsDenseGradient
-        return _Values.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
+        return _Values.apply(tensor)
     return tensor._component("_values")
 
 
 def build(values: Tensor, structure: Structure) -> SparseTensor:
     """Return a tensor of these values; padding must hold zeros."""
     if torch.is_grad_enabled() and values.requires_grad:
-        return _Build.apply(values, structure)  # type: ignore[no-any-return,no-untyped-call]
+        return _Build.apply(values, structure)
     return SparseTensor(values, structure)
 
 

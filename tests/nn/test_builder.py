@@ -27,7 +27,8 @@ QUERY = "encoder.layer.*.attention.self.query.weight"
 def test_the_example_of_the_readme():
     sb = gs.SparsityBuilder(bert())
     sb.set_weight(QUERY, initial_sparsifier=gs.sparsifiers.ScalarFraction(0.9), out_format=gs.CSR())
-    sb.set_interm("encoder.layer.0.output", external_sparsifier=gs.sparsifiers.ScalarThreshold(0.01), out_format=gs.COO())
+    above = gs.sparsifiers.ScalarThreshold(0.01)
+    sb.set_interm("encoder.layer.0.output", external_sparsifier=above, out_format=gs.COO())
     sparse = sb.get_sparse_model()
     seen = []
     sparse.encoder.layer[1].attention.self.query.register_forward_pre_hook(lambda m, a: seen.append(a[0]))
@@ -72,9 +73,9 @@ def test_a_bert_trains_step_by_step_like_masked_dense_training():
                         m.get_parameter(name).mul_(mask)
         torch.testing.assert_close(losses[0], losses[1], rtol=1e-9, atol=1e-12)
     for name, mask in masks.items():
-        trained = sparse.get_parameter(name)
+        trained, expected = sparse.get_parameter(name), model.get_parameter(name).detach()
         assert torch.equal(trained.mask(), mask)
-        torch.testing.assert_close(trained.detach().to_dense(), model.get_parameter(name).detach(), rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(trained.detach().to_dense(), expected, rtol=1e-5, atol=1e-7)
 
 
 def test_the_given_model_is_left_alone():

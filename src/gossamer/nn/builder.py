@@ -143,7 +143,8 @@ class SparsityBuilder:
         Examples
         --------
         >>> import torch, gossamer as gs
-        >>> gs.SparsityBuilder(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())).intermediates(torch.ones(1, 2))
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+        >>> gs.SparsityBuilder(model).intermediates(torch.ones(1, 2))
         ['0', '0:linear', '1', '1:relu']
         """
         return record_names(self._model, inputs, kwargs)
@@ -162,9 +163,7 @@ class SparsityBuilder:
     def _parameters(self) -> list[str]:
         return [name for name, _ in self._model.named_parameters()]
 
-    def _add(
-        self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]
-    ) -> None:
+    def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]) -> None:
         for target in matching(name, known, what):
             self._steps[kind, target] = lambda model, target=target: step(model, target)  # type: ignore[misc]
 
@@ -181,5 +180,3 @@ class SparsityBuilder:
         modules = [n for n, _ in self._model.named_modules() if n]
         for target in matching(path, modules, "module"):
             self._steps[kind, f"{target}:{operator}"] = lambda model, target=target: step(model, target)  # type: ignore[misc]
-
-

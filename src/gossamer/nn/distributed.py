@@ -7,13 +7,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from gossamer.formats import Structure
 from gossamer.nn.surgery import sparse_parameters
 from gossamer.tensor import SparseTensor
 
 
-def reduce_values(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
     """Average gradients over the ranks; of a sparse parameter only the values at its stored positions are sent.
 
     A communication hook for ``DistributedDataParallel``. (Plain DDP is right too: it sends a sparse gradient as a dense
@@ -34,7 +35,7 @@ def reduce_values(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[t
     ...     ddp.register_comm_hook(None, gs.nn.reduce_values)
     ...     return ddp
     """
-    group = state or dist.group.WORLD
+    group: Any = state or dist.group.WORLD
     buffer = bucket.buffer()
     kept = _kept(bucket)
     sent = (buffer if kept is None else buffer[kept]).div_(group.size())
@@ -43,10 +44,10 @@ def reduce_values(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[t
         reduced: Tensor = future.value()[0]
         return reduced if kept is None else buffer.zero_().index_put_((kept,), reduced)
 
-    return dist.all_reduce(sent, group=group, async_op=True).get_future().then(spread)  # type: ignore[union-attr]
+    return dist.all_reduce(sent, group=group, async_op=True).get_future().then(spread)
 
 
-def _kept(bucket: dist.GradBucket) -> Tensor | None:
+def _kept(bucket: GradBucket) -> Tensor | None:
     """Places in the bucket that are sent: all of a dense parameter, the stored positions of a sparse one."""
     parameters = bucket.parameters()
     sparse = [isinstance(p, SparseTensor) and p.grad_format is None for p in parameters]
@@ -92,7 +93,7 @@ def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Mod
         return model
     for parameter in sparse_parameters(model).values():
         parts = [parameter._values, *parameter.structure.arrays.values()]
-        sizes = [[tuple(p.shape), p.dtype] for p in parts]
+        sizes: list[Any] = [(tuple(p.shape), p.dtype) for p in parts]
         dist.broadcast_object_list(sizes, source, group=group)
         mine = dist.get_rank(group) == source
         received = [

@@ -60,7 +60,7 @@ class OperatorFormats:
             object.__setattr__(module, "_gossamer_formats", own)
             module.register_forward_pre_hook(own.enter)
             module.register_forward_hook(own.leave, always_call=True)
-        return own  # type: ignore[no-any-return]
+        return own
 
     def add(self, operator: str, spec: Output, gradient: bool) -> None:
         """Make one operator's output, or its gradient, sparse."""

@@ -95,7 +95,7 @@ def _dense_like(name: str) -> Any:
     def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
         kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
         options = {"dtype": input._values.dtype, "device": input._values.device, **kwargs}
-        return getattr(torch, name)(input._dense_shape, *args, **options)  # type: ignore[no-any-return]
+        return getattr(torch, name)(input._dense_shape, *args, **options)
 
     return run
 

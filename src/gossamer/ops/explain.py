@@ -75,7 +75,8 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
         best = fitting[0]
         signature = f"{best.operator}({', '.join(f.__name__ for f in best.formats)})"
         entries = f"{len(registered)} {'entry' if len(registered) == 1 else 'entries'}"
-        return answer("native", _name(best.function), f"the most specific of {entries} that take these formats is {signature}")
+        why = f"the most specific of {entries} that take these formats is {signature}"
+        return answer("native", _name(best.function), why)
     converted = conversion(operator.name, kinds)
     if converted is not None:
         entry, targets = converted

@@ -19,7 +19,8 @@ from gossamer.tensor import SparseTensor, build, gather, mask_padding, values_of
 NAMES = (
     "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",
     "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "hardsigmoid_backward", "mish_backward",
-    "softplus_backward", "native_dropout_backward", "hardshrink_backward", "softshrink_backward", "log_sigmoid_backward",
+    "softplus_backward", "native_dropout_backward", "hardshrink_backward", "softshrink_backward",
+    "log_sigmoid_backward",
 )  # fmt: skip
 
 

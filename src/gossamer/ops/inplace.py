@@ -42,7 +42,7 @@ class _Write(torch.autograd.Function):
         return target
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, gather(grad, ctx.structure)
 
 
@@ -59,7 +59,7 @@ class _Become(torch.autograd.Function):
         return target
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, grad
 
 
@@ -96,7 +96,7 @@ def _check_leaf(target: SparseTensor) -> None:
 def write(target: SparseTensor, result: Tensor) -> SparseTensor:
     """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
     if result.shape != target._dense_shape:
-        return _Become.apply(target, _whole(result, target.format))  # type: ignore[no-any-return,no-untyped-call]
+        return _Become.apply(target, _whole(result, target.format))
     if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
         raise RuntimeError(
             f"result type {str(result.dtype)[6:].capitalize()} can't be cast to the desired output type "
@@ -104,7 +104,7 @@ def write(target: SparseTensor, result: Tensor) -> SparseTensor:
         )
     values = gather(result, target.structure)
     if torch.is_grad_enabled() and (target.requires_grad or values.requires_grad):
-        return _Write.apply(target, values)  # type: ignore[no-any-return,no-untyped-call]
+        return _Write.apply(target, values)
     target._values.copy_(values)
     return target
 
@@ -123,7 +123,7 @@ def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> S
         source = source.expand(target._dense_shape)
     if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():
         return write(target, source.to(target._values.device))
-    moved = source.detach().to_format(target.format)
+    moved: SparseTensor = from_dense(source.detach(), target.format)  # type: ignore[assignment]
     structure = moved.structure.to(target._values.device)
     target._values = moved._values.to(target._values, copy=True)
     target._set_structure(structure)
@@ -163,10 +163,10 @@ def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwa
             have, want = list(args[0].shape), list(result.shape)
             if have != want and name not in RESHAPING:
                 raise RuntimeError(f"output with shape {have} doesn't match the broadcast shape {want}")
-            return result  # type: ignore[no-any-return]
+            return result
     announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
     args, kwargs = densify((args, kwargs))
-    return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)  # type: ignore[no-any-return]
+    return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)
 
 
 def write_back(name: str, out: Any, copies: Copies) -> Any:

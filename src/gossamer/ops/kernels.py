@@ -48,7 +48,7 @@ def spmm(
 
 
 def _mm(a: Tensor, x: Tensor) -> Tensor:
-    """a @ x in their own type: autocast chose types above, and would choose one here that torch has no kernel for."""
+    """Return a @ x in their own type: autocast chose types above; here it would choose one without a kernel."""
     if not torch._C._is_any_autocast_enabled():
         return torch.mm(a, x)
     with torch.autocast(x.device.type, enabled=False):
@@ -88,7 +88,7 @@ def _transpose(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, 
     """Compressed rows of A^T and the order of its values; made once for a structure and kept with it."""
     known = _transposes.get(crd)
     if known is not None:
-        return known  # type: ignore[no-any-return]
+        return known
     order = torch.argsort(crd, stable=True)
     counts = torch.bincount(crd, minlength=cols)
     pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)

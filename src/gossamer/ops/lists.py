@@ -1,4 +1,4 @@
-"""Operators on lists of tensors, as optimizers with ``foreach=True`` or ``fused=True`` and gradient scalers call them."""
+"""Operators on lists of tensors: what optimizers with ``foreach`` or ``fused``, and gradient scalers, call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def call_list(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict
 
 def _one_by_one(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name in ("addcmul", "addcdiv") and len(args) == 4:  # their scalar has no name in a list operator
-        args, kwargs = args[:3], {**kwargs, "value": args[3]}
+        *args_, value = args
+        args, kwargs = tuple(args_), {**kwargs, "value": value}
     single = getattr(torch.Tensor, name, None) or getattr(torch, name)
     every = range(len(args[0]))
     return [single(*(_item(a, i) for a in args), **{k: _item(v, i) for k, v in kwargs.items()}) for i in every]

@@ -55,7 +55,7 @@ class Groups:
             return best
         tied = (values == best[self.group]).to(values.dtype)
         ties = self.sum(tied) + torch.where(best == 0, self.size - stored, 0)
-        return _Extreme.apply(self.values, best, tied / ties[self.group], self.group)  # type: ignore[no-untyped-call,no-any-return]
+        return _Extreme.apply(self.values, best, tied / ties[self.group], self.group)
 
     def shaped(self, out: Tensor, keepdim: bool, ndim: int) -> Tensor:
         """Give a flat result its shape."""
@@ -74,7 +74,7 @@ class _Extreme(torch.autograd.Function):
         return best.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         share, group = ctx.saved_tensors
         return grad[group] * share, None, None, None
 
@@ -156,7 +156,7 @@ def min_(input: Tensor, *args: Any, **kwargs: Any) -> Any:
 def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     """Return the smallest and the largest of all values, or along a dimension."""
     low, high = amin(input, () if dim is None else dim, keepdim), amax(input, () if dim is None else dim, keepdim)
-    return NotImplemented if low is NotImplemented else torch.return_types.aminmax((low, high))  # type: ignore[attr-defined]
+    return NotImplemented if low is NotImplemented else torch.return_types.aminmax((low, high))
 
 
 def _counted(enough: Callable[[Tensor, int], Tensor]) -> Callable[..., Any]:

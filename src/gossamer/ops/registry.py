@@ -117,7 +117,9 @@ def _name_dunder(name: str) -> Operator:
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def implements(operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None) -> Callable[[Function], Function]:
+def implements(
+    operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None
+) -> Callable[[Function], Function]:
     """Register a function for an operator and the formats of its inputs.
 
     The most specific entry wins: ``gs.CSR`` before ``gs.Format`` (any format); among equals the latest. Arguments that
@@ -173,7 +175,8 @@ def _register(
 
     def register(function: Function) -> Function:
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
-        required = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        required = sum(p.default is p.empty and p.kind in places for p in parameters)
         table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline))
         _FOUND.clear()
         return function
@@ -189,7 +192,8 @@ def entries(name: str) -> list[Entry]:
 def candidates(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
     """Return the entries that take these formats, the most specific first."""
     fitting = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
-    return sorted(reversed(fitting), key=lambda e: _distance(e, kinds))
+    fitting.reverse()  # sorting is stable: the latest of equals comes first
+    return sorted(fitting, key=lambda e: _distance(e, kinds))
 
 
 def backward_of(name: str, kinds: Kinds) -> Entry | None:

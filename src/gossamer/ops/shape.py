@@ -289,7 +289,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Join sparse tensors along a new dimension."""
     if not all(isinstance(t, SparseTensor) for t in tensors) or any(t.shape != tensors[0].shape for t in tensors):
         return NotImplemented
-    return cat([unsqueeze(t, dim) for t in tensors], dim)  # type: ignore[arg-type]
+    return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
 # -- triangles
