@@ -1,8 +1,8 @@
 """What a call costs beyond its kernel, and what importing gossamer costs beyond importing torch.
 
-``F.linear`` with a sparse weight is timed against its kernel (``gossamer.ops.kernels.spmm``, below torch's
-dispatcher) on the same arrays with the same bias added, both in one process, interleaved, on a matrix so
-small that the kernel itself takes little. Minimum of many rounds, one thread. Run ``python benchmarks/overhead.py``; it writes
+``F.linear`` with a sparse weight is timed against its kernel (``gossamer.ops.kernels.spmm``, below torch's dispatcher)
+on the same arrays with the same bias added, both in one process, interleaved, on a matrix so small that the kernel
+itself takes little. Minimum of many rounds, one thread. Run ``python benchmarks/overhead.py``; it writes
 ``benchmarks/results/overhead.json``.
 """
 

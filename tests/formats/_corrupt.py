@@ -162,6 +162,21 @@ def wrong_length(rng: random.Random, case: Case) -> Case | None:
 
 
 @kind
+def wider_or_narrower(rng: random.Random, case: Case) -> Case | None:
+    """Another column of places, or one less, with as many values."""
+    found = [(k, a) for k, a in case.arrays.items() if a.dim() == 2 and a.shape[1]]
+    if not found:
+        return None
+    name, crd = found[0]
+    values = case.values.view(*crd.shape, *case.values.shape[1:])
+    if rng.random() < 0.5:
+        crd, values = crd[:, :-1], values[:, :-1]
+    else:
+        crd, values = torch.cat([crd, crd[:, -1:] * 0 - 1], 1), torch.cat([values, values[:, -1:] * 0], 1)
+    return replace(case.swap(name, crd.contiguous()), values=values.flatten(0, 1))
+
+
+@kind
 def emptied(rng: random.Random, case: Case) -> Case | None:
     found = _pick(rng, case)
     return None if found is None else case.swap(found[0], found[1].new_empty(rng.choice([(0,), (0, 0), (0, 3)])))

@@ -33,8 +33,9 @@ def test_names_equal_their_stacks(name: gs.Format, stack: gs.Format) -> None:
 
 
 def test_different_formats_differ() -> None:
-    every = [gs.Dense(), *_draw.NAMED, gs.ELL(2), gs.BSR((2, 2)), gs.BSR((2, 2), order=(1, 0)), gs.BSR((2, 4)),
-             gs.Format("compressed"), gs.Format("dense", "dense"), gs.Format("compressed", "compressed", order=(1, 0))]  # fmt: skip
+    blocks = [gs.BSR((2, 2)), gs.BSR((2, 2), order=(1, 0)), gs.BSR((2, 4))]
+    stacks = [gs.Format("compressed"), gs.Format("dense", "dense"), gs.Format("compressed", "compressed", order=(1, 0))]
+    every = [gs.Dense(), *_draw.NAMED, gs.ELL(2), *blocks, *stacks]
     for a, b in itertools.combinations(every, 2):
         assert a != b
     assert gs.CSR() != "CSR()" and gs.CSR() != 1
@@ -57,10 +58,10 @@ def test_as_format() -> None:
     assert as_format("BSR((2, 4), order=(1, 0))") == gs.BSR((2, 4), order=(1, 0))
     assert as_format("Format('dense', Fixed(3), 'dense')") == gs.Format("dense", Fixed(3), "dense")
     for wrong in (3, None, ["CSR"]):
-        with pytest.raises(TypeError, match="a format such as gs.CSR"):
+        with pytest.raises(TypeError, match=r"a format such as gs\.CSR"):
             as_format(wrong)
     for text in ("SCR()", "Format()", "CSR(1)", "open('x')", "Format('dense', open('x'))"):
-        with pytest.raises(ValueError, match="unknown format .*known are BSR, COO"):
+        with pytest.raises(ValueError, match=r"unknown format .*known are BSR, COO"):
             as_format(text)
 
 

@@ -33,8 +33,10 @@ def test_csr_by_hand() -> None:
         (("compressed", "dense"), None, (2, 4), {"pos0": [0, 2], "crd0": [0, 2]}),
         (("dense", "dense"), None, (3, 4), {}),
         (("bitmap", "compressed"), None, (4,), {"mask0": [1, 0, 1], "pos1": [0, 2, 2, 4], "crd1": [1, 3, 0, 3]}),
-        (("compressed", "compressed"), (1, 0), (4,), {"pos0": [0, 3], "crd0": [0, 1, 3], "pos1": [0, 1, 2, 4], "crd1": [2, 0, 0, 2]}),
-        (("compressed-nonunique", "singleton"), None, (4,), {"pos0": [0, 4], "crd0": [0, 0, 2, 2], "crd1": [1, 3, 0, 3]}),
+        (("compressed", "compressed"), (1, 0), (4,),
+         {"pos0": [0, 3], "crd0": [0, 1, 3], "pos1": [0, 1, 2, 4], "crd1": [2, 0, 0, 2]}),
+        (("compressed-nonunique", "singleton"), None, (4,),
+         {"pos0": [0, 4], "crd0": [0, 0, 2, 2], "crd1": [1, 3, 0, 3]}),
     ],
 )  # fmt: skip
 def test_stacks_by_hand(levels: tuple, order: tuple | None, shape: tuple, arrays: dict) -> None:

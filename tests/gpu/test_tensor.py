@@ -55,7 +55,7 @@ def test_a_model_trains_and_keeps_its_pattern(format):
         loss = model(x).square().sum()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < losses[0]
     assert torch.equal(model[0].weight.mask(), mask)
 

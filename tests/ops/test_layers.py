@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
+from gossamer.tensor import SparseTensor
 from tests.formats_under_test import ALL
 from tests.ops.against_dense import check, sample
 
@@ -14,11 +15,16 @@ formats = pytest.mark.parametrize("format", ALL, ids=repr)
 @formats
 def test_embedding_by_hand(format):
     table = gs.from_dense(torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 0.0]]), format)
-    assert F.embedding(torch.tensor([[1, 1], [0, 2]]), table).tolist() == [[[2.0, 0.0], [2.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]
+    assert F.embedding(torch.tensor([[1, 1], [0, 2]]), table).tolist() == [
+        [[2.0, 0.0], [2.0, 0.0]],
+        [[0.0, 1.0], [0.0, 0.0]],
+    ]
 
 
 @formats
-@pytest.mark.parametrize("index", [torch.tensor([3, 0, 3]), torch.zeros(2, 0, dtype=torch.long), torch.tensor(1)], ids=str)
+@pytest.mark.parametrize(
+    "index", [torch.tensor([3, 0, 3]), torch.zeros(2, 0, dtype=torch.long), torch.tensor(1)], ids=str
+)
 def test_embedding(format, index):
     check(lambda w: F.embedding(index, w), sample((5, 4), format))
 
@@ -53,7 +59,7 @@ OPTIONS = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def test_conv2d(format, options):
     x, bias = torch.randn(2, 3, 7, 6, dtype=torch.float64), torch.randn(4, dtype=torch.float64)
-    w = sample((4, 3, 3, 2), format)
+    w = sample((4, 3, 3, 3), format)
     check(lambda x, w, b: F.conv2d(x, w, b, **options), x, w, bias, gradients=options in ({}, {"dilation": 2}))
     check(lambda x, w: F.conv2d(x, w, **options), x[0], w, gradients=False)
 
@@ -76,6 +82,19 @@ def test_layer_norm(format, shape):
     check(lambda t: F.layer_norm(t, shape[-1:]), t)
     check(lambda t, w, b: F.layer_norm(t, shape[-1:], w, b), t, weight, bias)
     check(lambda t: F.layer_norm(t, shape[-2:]), t)
+
+
+@formats
+@pytest.mark.parametrize("shape", [(5, 7), (1, 6), (3, 4, 5)], ids=str)
+def test_norms_that_stay_sparse(format, shape):
+    t, weight = sample(shape, format), torch.randn(shape[-1], dtype=torch.float64)
+    for f in (
+        lambda t: F.normalize(t, dim=-1),
+        lambda t: F.normalize(t, p=3, dim=0),
+        lambda t: F.rms_norm(t, shape[-1:]),
+    ):
+        assert isinstance(check(f, t), SparseTensor)
+    check(lambda t, w: F.rms_norm(t, shape[-1:], w, 1e-3), t, weight)
 
 
 def test_a_row_without_entries_is_normalised_to_zero():

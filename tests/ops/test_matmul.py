@@ -30,6 +30,7 @@ def test_by_hand(format):
 @matrices
 def test_linear(format, shape):
     w, bias = sample(shape, format), randn(shape[0])
+    check(F.linear, sample((2, shape[1]), format, seed=2), w, sample((shape[0],), format), gradients=0 not in shape)
     for lead in ((), (3,), (0,), (2, 4)):
         x = randn(*lead, shape[1])
         check(F.linear, x, w, gradients=lead in ((3,), (2, 4)))
@@ -70,6 +71,8 @@ def test_batches(format):
     check(torch.bmm, a, randn(3, 5, 2))
     check(torch.bmm, randn(3, 2, 4), a)
     check(torch.baddbmm, randn(3, 4, 2), a, randn(3, 5, 2))
+    check(torch.bmm, a, sample((3, 5, 2), format, seed=2))
+    check(torch.matmul, a, randn(5, 2))
 
 
 @formats
@@ -92,6 +95,11 @@ def test_vectors(format):
     check(torch.dot, a, b)
     check(torch.dot, a, randn(6))
     check(torch.outer, a, b)
+    check(torch.matmul, a, b)
+    check(torch.matmul, a, randn(6, 3))
+    check(torch.matmul, sample((4, 6), format), b)
+    check(torch.inner, a, sample((4, 6), format))
+    check(lambda x, y: torch.linalg.vecdot(x, y, dim=0), sample((4, 6), format), randn(4, 6))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

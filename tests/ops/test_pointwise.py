@@ -102,10 +102,12 @@ def test_dropout_drops_stored_values_and_scales_the_others(format):
 
 
 @formats
-@pytest.mark.parametrize("name", ["abs", "neg", "sin", "tanh", "sqrt", "expm1", "log1p", "square", "relu", "gelu", "silu"])
+@pytest.mark.parametrize(
+    "name", ["abs", "neg", "sin", "tanh", "sqrt", "expm1", "log1p", "square", "relu", "gelu", "silu"]
+)
 def test_zero_preserving_functions(format, name):
     t = sample((5, 7), format)
-    t = t.abs() + 0 * t if name == "sqrt" else t * 0.5
+    t = t.abs() if name == "sqrt" else t * 0.2
     function = getattr(torch, name, None) or getattr(F, name)
     out = check(function, t)
     assert isinstance(out, SparseTensor)
@@ -118,13 +120,16 @@ def test_what_is_called_zero_preserving_is(name):
     assert function(torch.zeros(3)).tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("name", sorted(OTHER_UNARY - {"threshold", "clamp", "clamp_min", "clamp_max", "pow", "float_power", "polygamma", "mvlgamma"}))
+WITH_ARGUMENTS = {"threshold", "clamp", "clamp_min", "clamp_max", "pow", "float_power", "polygamma", "mvlgamma"}
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_UNARY - WITH_ARGUMENTS))
 def test_other_functions_fill_what_is_not_stored(name):
     t = gs.from_dense(torch.tensor([[0.0, 0.5], [0.25, 0.0]], dtype=torch.float64), gs.CSR())
     function = getattr(torch, name, None) or getattr(F, name, None) or getattr(torch.special, name[8:], None)
     with gs.fallback("error"):
         out = function(t)
-    torch.testing.assert_close(dense_of(out), function(t.to_dense()))
+    torch.testing.assert_close(dense_of(out), function(t.to_dense()), equal_nan=True)
 
 
 @shapes
@@ -189,8 +194,9 @@ def test_types_follow_torch():
     assert (t > 0).dtype == torch.bool
     assert (t.int() / 2).dtype == torch.float32
     scalar = gs.from_dense(torch.tensor(2.0), gs.CSR())
-    assert (scalar * torch.tensor(2.0, dtype=torch.float64)).dtype == torch.float64
-    assert (scalar.double() * torch.ones(3)).dtype == torch.float32
+    with gs.fallback("silent"):
+        assert (scalar * torch.tensor(2.0, dtype=torch.float64)).dtype == torch.float64
+        assert (scalar.double() * torch.ones(3)).dtype == torch.float32
 
 
 def test_shapes_that_do_not_fit_are_torchs_error():

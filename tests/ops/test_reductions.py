@@ -9,7 +9,6 @@ from tests.formats_under_test import ALL
 from tests.ops.against_dense import SHAPES, check, sample
 
 formats = pytest.mark.parametrize("format", ALL, ids=repr)
-shapes = pytest.mark.parametrize("shape", SHAPES, ids=str)
 SUMS = [torch.sum, torch.mean, torch.amax, torch.amin, torch.var, torch.std, torch.linalg.vector_norm]
 
 
@@ -31,12 +30,13 @@ def test_by_hand(format):
     assert torch.count_nonzero(t, 1).tolist() == [1, 2, 0]
 
 
+#: Of nothing at all torch has a sum and a norm; the others are NaN or an error.
+CASES = [(f, s) for f in SUMS for s in SHAPES if 0 not in s or f in (torch.sum, torch.linalg.vector_norm)]
+
+
 @formats
-@shapes
-@pytest.mark.parametrize("f", SUMS, ids=lambda f: f.__name__)
-def test_over_everything(format, shape, f):
-    if 0 in shape and f not in (torch.sum, torch.linalg.vector_norm):
-        pytest.skip("torch itself has no answer, or NaN")
+@pytest.mark.parametrize("f, shape", CASES, ids=lambda x: getattr(x, "__name__", str(x)))
+def test_over_everything(format, f, shape):
     check(f, sample(shape, format))
 
 
@@ -75,6 +75,17 @@ def test_norms_and_their_gradient_at_zero(format):
         check(lambda t, p=p: torch.norm(t, p, dim=1), t, gradients=p > 1)
     empty = from_entries(torch.tensor([], dtype=torch.long), torch.zeros(0, dtype=torch.float64), (3, 3), format)
     check(lambda t: torch.linalg.vector_norm(t, 2, 1), empty)
+
+
+@formats
+def test_norms_of_matrices_and_sums_without_nan(format):
+    t = sample((3, 4, 5), format)
+    check(torch.linalg.norm, t)
+    check(torch.linalg.matrix_norm, t)
+    check(lambda t: torch.linalg.norm(t, torch.inf, dim=1), t)
+    hole = t * torch.where(torch.arange(5) == 2, torch.nan, 1.0).double()
+    check(lambda t: torch.nansum(t, 2), hole, gradients=False)
+    assert not torch.nansum(hole).isnan()
 
 
 def test_types_and_errors():

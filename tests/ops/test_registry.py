@@ -34,7 +34,7 @@ def table():
         (torch.ops.aten.add.Tensor, Operator("add")),
         (torch.ops.aten.add_.Tensor, Operator("add", inplace=True)),
         (torch.Tensor.__truediv__, Operator("div")),
-        (torch.Tensor.__rtruediv__, Operator("div", swapped=True)),
+        (torch.Tensor.__rtruediv__, Operator("rdiv")),
         (torch.Tensor.__matmul__, Operator("matmul")),
         (torch.subtract, Operator("sub")),
         (torch.Tensor.T.__get__, Operator("T.get")),

@@ -47,6 +47,13 @@ THREE = {
     "tril": lambda t: t.tril(1),
     "triu": lambda t: t.triu(),
     "diagonal": lambda t: t.diagonal(1, 1, 2),
+    "pad": lambda t: torch.nn.functional.pad(t, (1, 0, 2, 3)),
+    "hsplit": lambda t: t.hsplit(2)[1],
+    "dsplit": lambda t: t.dsplit([1, 3])[1],
+    "fliplr": lambda t: t.fliplr(),
+    "atleast_3d": lambda t: torch.atleast_3d(t[0]),
+    "column_stack": lambda t: torch.column_stack([t[0], t[1], t[0, :, 0]]),
+    "by keyword": lambda t: torch.permute(t, dims=(1, 2, 0)).reshape(shape=(4, 15)),
 }
 
 
@@ -55,6 +62,15 @@ THREE = {
 def test_three_dimensions(format, name):
     out = check(THREE[name], sample((3, 4, 5), format))
     assert isinstance(out, SparseTensor)
+
+
+@formats
+def test_a_copy_shares_nothing(format):
+    t = sample((3, 4), format)
+    for f in (torch.t_copy, torch.alias_copy, lambda t: torch.view_copy(t, (4, 3))):
+        before = t.to_dense()
+        f(t).mul_(2)
+        assert torch.equal(t.to_dense(), before)
 
 
 @formats
@@ -75,7 +91,7 @@ def test_by_hand(format):
     assert torch.cat([t, t[:1]]).to_dense().tolist() == [[0.0, 3.0], [4.0, 0.0], [0.0, 5.0], [0.0, 3.0]]
     assert t.roll(1, 0).to_dense().tolist() == [[0.0, 5.0], [0.0, 3.0], [4.0, 0.0]]
     assert torch.diag(t[:2]).to_dense().tolist() == [0.0, 0.0]
-    assert torch.trace(t.flip(0)) == 4
+    assert torch.trace(t[:2].flip(0)) == 7
 
 
 def test_a_transpose_of_compressed_rows_moves_nothing():

@@ -47,7 +47,13 @@ def test_against_dense_with_minus_infinity(format, shape, dim):
 def test_every_spelling_is_the_same(format):
     t = sample((4, 6), format)
     once = torch.softmax(t, 1).to_dense()
-    for other in (t.softmax(1), F.softmax(t, 1), F.softmax(t, dim=-1), torch.nn.Softmax(1)(t), torch.special.softmax(t, 1)):
+    for other in (
+        t.softmax(1),
+        F.softmax(t, 1),
+        F.softmax(t, dim=-1),
+        torch.nn.Softmax(1)(t),
+        torch.special.softmax(t, 1),
+    ):
         assert torch.equal(other.to_dense(), once)
     torch.testing.assert_close(torch.sparse.softmax(t, 1).to_dense(), once)
     torch.testing.assert_close(torch.sparse.log_softmax(t, 1).to_dense(), torch.log_softmax(t, 1).to_dense())

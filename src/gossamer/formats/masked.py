@@ -36,7 +36,7 @@ class Dense(Format):
 class Masked(Format):
     """All values are stored, and a mask says which ones are part of the tensor; the others are zero.
 
-    As fast as dense and no smaller: the format to train in, before :func:`gossamer.pack_` makes it fast.
+    As fast as dense and no smaller: a format to train in.
 
     Examples
     --------

@@ -36,7 +36,7 @@ def sparsify_(
     where
         Names to take: a glob, several, or a predicate of the name; all by default.
     format
-        ``gs.Masked()`` by default: as fast as dense, right for training. :func:`gossamer.pack_` makes it fast.
+        ``gs.Masked()`` by default: as fast as dense, right for training.
 
     Returns
     -------

@@ -3,7 +3,22 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
-from gossamer.ops import aten, backward, create, dispatch, gradients, inplace, interop, layers, matmul, pointwise, rearrange, reductions, shape, softmax
+from gossamer.ops import (
+    aten,
+    backward,
+    create,
+    dispatch,
+    gradients,
+    inplace,
+    interop,
+    layers,
+    matmul,
+    pointwise,
+    rearrange,
+    reductions,
+    shape,
+    softmax,
+)
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
@@ -13,7 +28,9 @@ from gossamer.ops.sparsify import implements_sparsifier, sparsify
 from gossamer.tensor import _handlers
 
 dispatch._SPECIAL.update(
-    inplace=inplace.call_inplace, out=inplace.call_out, written=inplace.write_back,
+    inplace=inplace.call_inplace,
+    out=inplace.call_out,
+    written=inplace.write_back,
     backward=backward.with_backward,
 )
 _handlers.function = dispatch.torch_function
@@ -22,7 +39,7 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients",
-    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "pointwise", "reductions", "shape",
-    "softmax", "sparsified_op", "sparsify",
+    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
+    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
+    "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

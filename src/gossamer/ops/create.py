@@ -73,7 +73,10 @@ def _cast(name: str) -> Any:
     return run
 
 
-for _name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "pin_memory", "type_as"):
+for _name in (
+    "float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "cfloat", "cdouble", "chalf",
+    "cpu", "cuda", "pin_memory", "type_as",
+):  # fmt: skip
     implements(_name, (Format, Format))(_cast(_name))
 
 
@@ -116,6 +119,12 @@ for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
     implements(_name, (Format,))(_new(_name))
 
 
+@implements("item", (Format,))
+def item(input: SparseTensor) -> Any:
+    """Return the one value as a number."""
+    return input.to_dense().item() if input.numel() == 1 else NotImplemented
+
+
 @implements("is_coalesced", (Format,))
 def is_coalesced(input: SparseTensor) -> bool:
     """Entries are always sorted, and each is there once."""
@@ -148,7 +157,7 @@ def detached(input: SparseTensor) -> SparseTensor:
 
 
 def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
-    """aten's own form of ``to``."""
+    """Change type or device, as aten calls it."""
     values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
     structure: Structure = input.structure.to(values.device)
     return _keep(SparseTensor(values, structure), input)

@@ -23,9 +23,10 @@ from gossamer.tensor import SparseTensor, WantsDenseGradient
 #: Calls that ask for, or set, something every tensor has; torch answers them for the wrapper itself.
 METADATA = {
     "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "is_floating_point",
-    "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device", "type",
-    "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad", "requires_grad_", "backward",
-    "__hash__", "__len__", "__bool__", "is_nonzero", "detach", "grad.get", "grad.set", "_grad.get", "grad_fn.get",
+    "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device",
+    "type", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad", "requires_grad_",
+    "backward", "__hash__", "__len__", "__bool__", "is_nonzero", "detach", "grad.get", "grad.set", "_grad.get",
+    "grad_fn.get",
     "is_leaf.get", "requires_grad.get", "requires_grad.set", "shape.get", "dtype.get", "device.get", "layout.get",
     "ndim.get", "is_cpu.get", "is_cuda.get", "is_mps.get", "is_xpu.get", "is_meta.get", "is_sparse.get",
     "is_sparse_csr.get", "is_quantized.get", "is_nested.get", "is_mkldnn.get", "names.get", "name.get", "_version.get",
@@ -78,7 +79,7 @@ def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
             return _SPECIAL["out"](operator, func, args, kwargs)
         args, kwargs = _positional(name, args, {k: v for k, v in kwargs.items() if k not in ("out", "inplace")})
     ordered = (args[1], args[0], *args[2:]) if operator.swapped else args
-    for function in find(name, kinds_of(ordered)):
+    for function in find(name, kinds_of(ordered), tuple(kwargs)):
         result = function(*ordered, **kwargs)
         if result is not NotImplemented:
             return result
@@ -111,16 +112,17 @@ def kind_of(value: Any) -> type[Format] | None:
     return None
 
 
-def find(name: str, kinds: Kinds) -> tuple[Function, ...]:
-    """Return the functions to try for an operator and formats, best first; none means the dense fallback."""
-    found = registry._FOUND.get((name, kinds))
+def find(name: str, kinds: Kinds, keywords: tuple[str, ...] = ()) -> tuple[Function, ...]:
+    """Return the functions to try for an operator, formats and options, best first; none means the dense fallback."""
+    found = registry._FOUND.get((name, kinds, keywords))
     if found is None:
-        fitting = registry.candidates(name, kinds)
+        fitting = [entry for entry in registry.candidates(name, kinds) if registry.knows(entry, keywords)]
         functions = [_complete(entry, kinds) for entry in fitting]
         if not functions:
             converted = conversion(name, kinds)
-            functions = [] if converted is None else [_converting(*converted)]
-        found = registry._FOUND[name, kinds] = tuple(functions)
+            if converted is not None and registry.knows(converted[0], keywords):
+                functions = [_converting(*converted)]
+        found = registry._FOUND[name, kinds, keywords] = tuple(functions)
     return found
 
 

@@ -68,6 +68,8 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
     target, name = args[0], operator.name
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if not isinstance(target, SparseTensor):
+        if name not in INPLACE:  # those are dense by nature
+            announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
         return func(target, *densify(args[1:]), **densify(kwargs))
     if name == "copy":
         return copy_(target, *args[1:], **kwargs)
@@ -123,7 +125,7 @@ def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> S
         source = source.expand(target._dense_shape)
     if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():
         return write(target, source.to(target._values.device))
-    moved: SparseTensor = from_dense(source.detach(), target.format)  # type: ignore[assignment]
+    moved: SparseTensor = _whole(source.detach(), target.format)  # type: ignore[assignment]
     structure = moved.structure.to(target._values.device)
     target._values = moved._values.to(target._values, copy=True)
     target._set_structure(structure)
@@ -157,7 +159,7 @@ def _on_values(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: d
 
 def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Out-of-place result of an in-place operator."""
-    for function in dispatch.find(name, dispatch.kinds_of(args)):
+    for function in dispatch.find(name, dispatch.kinds_of(args), tuple(kwargs)):
         result = function(*args, **kwargs)
         if result is not NotImplemented:
             have, want = list(args[0].shape), list(result.shape)

@@ -15,8 +15,8 @@ from torch import Tensor
 from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, checks
 from gossamer.formats.base import check_size
 from gossamer.formats.levels import Compressed
-from gossamer.formats.structure import ascending, ravel
-from gossamer.tensor import SparseTensor, from_entries
+from gossamer.formats.structure import Structure, ascending, ravel
+from gossamer.tensor import SparseTensor, build, from_entries, gather
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -55,6 +55,9 @@ def from_dense(x: Tensor, format: Format) -> Tensor:
         return x
     flat = x.reshape(-1)
     keys = torch.nonzero(flat.detach() != 0).squeeze(1)
+    if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients
+        structure, _ = Structure.from_keys(format, keys, x.shape)
+        return build(gather(x, structure), structure)
     return from_entries(keys, flat.index_select(0, keys), x.shape, format)
 
 

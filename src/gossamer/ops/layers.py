@@ -76,7 +76,12 @@ def conv2d(
     groups: int = 1,
 ) -> Any:
     """Convolution with a sparse weight: patches of the input, times the weight as a matrix."""
-    if groups != 1 or input.dim() not in (3, 4) or input.dtype != weight._values.dtype or weight.grad_format is not None:
+    if (
+        groups != 1
+        or input.dim() not in (3, 4)
+        or input.dtype != weight._values.dtype
+        or weight.grad_format is not None
+    ):
         return NotImplemented
     out_channels, channels, *kernel = weight._dense_shape
     size, step, gap = (kernel[0], kernel[1]), _pair(stride), _pair(dilation)
@@ -120,3 +125,27 @@ def layer_norm(
     out = (plain - mean.view(lead)) * scale.view(lead)
     out = out if weight is None else out * weight
     return out if bias is None else out + bias
+
+
+@implements(F.rms_norm, (Format, Dense))
+def rms_norm(input: SparseTensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    """Divide by the root of the mean square: zeros stay zeros, so the result is sparse."""
+    count = len(normalized_shape)
+    if not isinstance(input, SparseTensor) or not 0 < count <= input.dim() or input.numel() == 0:
+        return NotImplemented
+    if tuple(normalized_shape) != tuple(input._dense_shape[input.dim() - count :]):
+        return NotImplemented
+    if weight is not None and (weight.dtype != input.dtype or tuple(weight.shape) != tuple(normalized_shape)):
+        return NotImplemented
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    mean = torch.square(input).mean(tuple(range(-count, 0)), keepdim=True)
+    out = input * torch.rsqrt(mean + eps)
+    return out if weight is None else out * weight
+
+
+@implements(F.normalize, (Format,))
+def normalize(input: SparseTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
+    """Divide by the norm along a dimension: zeros stay zeros, so the result is sparse."""
+    if eps <= 0 or not input.dim():
+        return NotImplemented
+    return input / torch.linalg.vector_norm(input, p, dim, keepdim=True).clamp_min(eps)

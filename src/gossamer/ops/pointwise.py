@@ -42,9 +42,12 @@ OTHER_UNARY = {
     "special_spherical_bessel_j0", "special_airy_ai", "special_ndtr",
 }  # fmt: skip
 _POLYNOMIALS = (
-    *itertools.product(("chebyshev", "shifted_chebyshev"), "tuvw"), ("hermite", "h"), ("hermite", "he"), ("laguerre", "l"),
+    *itertools.product(("chebyshev", "shifted_chebyshev"), "tuvw"),
+    ("hermite", "h"),
+    ("hermite", "he"),
+    ("laguerre", "l"),
     ("legendre", "p"),
-)  # fmt: skip
+)
 BINARY = {
     "add", "sub", "mul", "div", "rsub", "floor_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin",
     "eq", "ne", "lt", "le", "gt", "ge", "atan2", "hypot", "copysign", "xlogy", "special_xlog1py", "logical_and",
@@ -83,7 +86,8 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
     sparse = [a for a in tensors if isinstance(a, SparseTensor)]
     if not sparse or any(isinstance(v, Tensor) for v in kwargs.values()):
         return NotImplemented
-    if any(s.dim() == 0 for s in sparse) and any(t.dtype != tensors[0].dtype for t in tensors):
+    typed = tensors[1:] if name == "where" else tensors
+    if any(s.dim() == 0 for s in sparse) and any(t.dtype != typed[0].dtype for t in typed):
         return NotImplemented  # a tensor without dimensions has its own rule of types
     if any(not isinstance(a, SparseTensor) and a.dim() > 0 for a in tensors):
         return _with_dense(name, function, args, kwargs)
@@ -104,7 +108,7 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
 
 
 def _broadcast(tensors: list[Any]) -> torch.Size | None:
-    """Return the shape that all have together; None if there is none (torch's own error then comes from the dense path)."""
+    """Return the shape that all have together; None if there is none (torch says so itself, on the dense path)."""
     try:
         return torch.broadcast_shapes(*(t.shape for t in tensors))
     except RuntimeError:
@@ -183,7 +187,7 @@ def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
     if (name == "mul" or quotient) and len(args) == 2:
         a, b = (x if isinstance(x, SparseTensor) else x.expand(shape) for x in args)
         tensor = expand(a if isinstance(a, SparseTensor) else b, shape)
-        left, right = ((tensor, b) if isinstance(a, SparseTensor) else (a, tensor))
+        left, right = (tensor, b) if isinstance(a, SparseTensor) else (a, tensor)
         return _quotient(function, (left, right), kwargs)
     return function(*(a.to_dense() if isinstance(a, SparseTensor) else a for a in args), **kwargs)
 

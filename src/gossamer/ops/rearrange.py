@@ -17,11 +17,6 @@ from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, from_entries, values_of
 
 
-def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Sizes given one by one, or as one sequence."""
-    return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-
-
 def _dims(dims: Any, ndim: int) -> list[int]:
     return [shapes._dim(d, ndim) for d in ([dims] if isinstance(dims, int) else dims)]
 
@@ -32,7 +27,7 @@ def _dims(dims: Any, ndim: int) -> list[int]:
 @implements("expand", (Format,))
 def expand(input: SparseTensor, *sizes: Any, implicit: bool = False) -> Any:
     """Repeat along dimensions of size 1 and new leading ones; every copy of an entry is an entry."""
-    wanted, have = _sizes(sizes), tuple(input._dense_shape)
+    wanted, have = shapes.sizes_of(sizes), tuple(input._dense_shape)
     lead = len(wanted) - len(have)
     if lead < 0 or not all(isinstance(w, int) for w in wanted):
         return NotImplemented
@@ -75,7 +70,7 @@ def expand_as(input: Tensor, other: Tensor) -> Any:
 @implements("repeat", (Format,))
 def repeat(input: SparseTensor, *sizes: Any, repeats: Any = None) -> Any:
     """Repeat along every dimension."""
-    counts = _sizes(sizes) if repeats is None else tuple(repeats)
+    counts = shapes.sizes_of(sizes) if repeats is None else tuple(repeats)
     lead = len(counts) - input.dim()
     if lead < 0 or not counts or any(not isinstance(c, int) or c < 0 for c in counts):
         return NotImplemented
@@ -85,7 +80,7 @@ def repeat(input: SparseTensor, *sizes: Any, repeats: Any = None) -> Any:
 @implements(torch.tile, (Format,))
 def tile(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     """Repeat along the last dimensions."""
-    counts = _sizes(args) if dims is None else tuple(dims)
+    counts = shapes.sizes_of(args) if dims is None else tuple(dims)
     return repeat(input, *(1,) * (input.dim() - len(counts)), *counts)
 
 
@@ -95,13 +90,17 @@ def tile(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
 @implements(torch.flip, (Format,))
 def flip(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     """Reverse the order along dimensions."""
-    turned = _dims(_sizes(args) if dims is None else dims, input.dim())
+    turned = _dims(shapes.sizes_of(args) if dims is None else dims, input.dim())
     if len(set(turned)) != len(turned) or not input.dim():
         return NotImplemented
     coords, values = shapes._coords(input)
     shape = input._dense_shape
     coords = [shape[d] - 1 - c if d in turned else c for d, c in enumerate(coords)]
     return from_entries(ravel(coords, shape), values, shape, input.format)
+
+
+implements(torch.fliplr, (Format,))(lambda input: flip(input, 1) if input.dim() > 1 else NotImplemented)
+implements(torch.flipud, (Format,))(lambda input: flip(input, 0) if input.dim() > 0 else NotImplemented)
 
 
 @implements(torch.roll, (Format,))
@@ -181,7 +180,24 @@ def tensor_split(input: SparseTensor, indices_or_sections: Any, dim: int = 0) ->
     return tuple(out)
 
 
+def _split_along(least: int, dim: Callable[[int], int]) -> Callable[..., Any]:
+    """torch.hsplit, vsplit and dsplit."""
+
+    def run(input: SparseTensor, indices_or_sections: Any) -> Any:
+        if input.dim() < least:
+            return NotImplemented
+        at, cuts = dim(input.dim()), indices_or_sections
+        if isinstance(cuts, int) and (cuts < 1 or input._dense_shape[at] % cuts):
+            return NotImplemented  # torch's own error, from the dense path
+        return tensor_split(input, cuts, at)
+
+    return run
+
+
 implements("split_with_sizes", (Format,))(shapes.split)
+implements(torch.hsplit, (Format,))(_split_along(1, lambda ndim: 0 if ndim == 1 else 1))
+implements(torch.vsplit, (Format,))(_split_along(2, lambda ndim: 0))
+implements(torch.dsplit, (Format,))(_split_along(3, lambda ndim: 2))
 
 
 # -- stacking
@@ -232,6 +248,30 @@ implements("ravel", (Format,))(lambda input: shapes.flatten(input))
 def view_as(input: Tensor, other: Tensor) -> Any:
     """Give a tensor the shape of another."""
     return shapes.reshape(input, tuple(other.shape)) if isinstance(input, SparseTensor) else input.view(other.shape)
+
+
+@implements(torch.nn.functional.pad, (Format,))
+def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
+    """Add zeros around a tensor."""
+    count = len(pad) // 2
+    if mode != "constant" or value not in (None, 0) or len(pad) % 2 or count > input.dim() or any(p < 0 for p in pad):
+        return NotImplemented
+    before = [0] * (input.dim() - count) + list(pad[-2::-2])
+    after = [0] * (input.dim() - count) + list(pad[::-2])
+    coords, values = shapes._coords(input)
+    shape = tuple(s + b + a for s, b, a in zip(input._dense_shape, before, after, strict=True))
+    if not shape:
+        return NotImplemented
+    return from_entries(ravel([c + b for c, b in zip(coords, before, strict=True)], shape), values, shape, input.format)
+
+
+@implements(torch.constant_pad_nd, (Format,))
+def constant_pad_nd(input: SparseTensor, pad: Sequence[int], value: float = 0) -> Any:
+    """Add zeros around a tensor."""
+    return _pad(input, pad, "constant", value)
+
+
+_pad = pad
 
 
 # -- diagonals

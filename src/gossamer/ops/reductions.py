@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gossamer.formats import Format
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, entries_of, values_of
+from gossamer.tensor import SparseTensor, build, entries_of, values_of
 
 Dims = int | Sequence[int] | None
 
@@ -100,7 +100,7 @@ def reduced_dims(dim: Dims, ndim: int) -> tuple[int, ...]:
 @implements(torch.sum, (Format,))
 def sum(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Sum over all or some dimensions."""
-    if not isinstance(dim, (int, list, tuple, type(None))) or (input._values.dtype == torch.bool and dtype is None):
+    if not isinstance(dim, (int, list, tuple, type(None))):
         return NotImplemented
     if len(reduced_dims(dim, input.dim())) == input.dim() and not keepdim:
         return values_of(input).sum(dtype=dtype)
@@ -177,7 +177,9 @@ all_ = implements(torch.all, (Format,))(_counted(lambda found, size: found == si
 
 
 @implements(torch.prod, (Format,))
-def prod(input: SparseTensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+def prod(
+    input: SparseTensor, dim: int | None = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> Any:
     """Product of all values or along a dimension: zero as soon as one is not stored."""
     if not input.is_floating_point() or not isinstance(dim, (int, type(None))):
         return NotImplemented
@@ -201,17 +203,20 @@ def vector_norm(
     x: SparseTensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Any:
     """Norm of the vector of all values, or along dimensions; what isn't stored adds nothing."""
-    if not (isinstance(ord, (int, float)) and ord > 0) or x.numel() == 0:
+    if not (isinstance(ord, (int, float)) and ord > 0) or (x.numel() == 0 and math.isinf(ord)):
         return NotImplemented
     every = len(reduced_dims(dim, x.dim())) == x.dim()
     if every and not keepdim:
         values = values_of(x)
         return torch.linalg.vector_norm(values, ord, dtype=dtype) if values.numel() else values.sum()
-    if dtype is not None or math.isinf(ord) or x.is_complex():
+    if dtype is not None or x.is_complex():
         return NotImplemented
+    if math.isinf(ord):
+        return amax(x.abs(), dim if dim is not None else (), keepdim)
     groups = Groups(x, dim)
-    powers = groups.sum(groups.values.abs() ** ord)
-    zero = powers == 0  # the root has no slope there: torch's norm gives a gradient of 0, and so does this
+    nothing = groups.values == 0  # powers and roots may have no slope at 0: torch's norm has 0 there, as here
+    powers = groups.sum(torch.where(nothing, 0.0, torch.where(nothing, 1.0, groups.values.abs()) ** ord))
+    zero = powers == 0
     return groups.shaped(torch.where(zero, 0.0, torch.where(zero, 1.0, powers) ** (1 / ord)), keepdim, x.dim())
 
 
@@ -223,6 +228,36 @@ def norm(input: SparseTensor, p: Any = "fro", dim: Dims = None, keepdim: bool = 
     if not isinstance(p, (int, float)) or input.is_complex() or (isinstance(dim, (list, tuple)) and len(dim) == 0):
         return NotImplemented
     return vector_norm(input, float(p), dim, keepdim, dtype=dtype)
+
+
+@implements(torch.linalg.norm, (Format,))
+def linalg_norm(A: SparseTensor, ord: Any = None, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+    """Norm of vectors, and of matrices by their entries."""
+    count = A.dim() if dim is None else 1 if isinstance(dim, int) else len(dim)
+    if ord is None or (ord == "fro" and count == 2):
+        ord = 2.0
+    elif count != 1 or not isinstance(ord, (int, float)):
+        return NotImplemented
+    return vector_norm(A, float(ord), dim, keepdim, dtype=dtype)
+
+
+@implements(torch.linalg.matrix_norm, (Format,))
+def matrix_norm(
+    A: SparseTensor, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    """Frobenius norm of matrices."""
+    if ord != "fro" or A.dim() < 2 or len(dim) != 2 or dim[0] % A.dim() == dim[1] % A.dim():
+        return NotImplemented
+    return vector_norm(A, 2.0, tuple(dim), keepdim, dtype=dtype)
+
+
+@implements(torch.nansum, (Format,))
+def nansum(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """Sum, with NaN as zero."""
+    if not input.is_floating_point():
+        return NotImplemented
+    values = values_of(input)
+    return sum(build(torch.where(values.isnan(), 0, values), input.structure), dim, keepdim, dtype=dtype)
 
 
 def _moments(

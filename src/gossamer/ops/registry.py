@@ -36,6 +36,7 @@ class Entry:
     function: Function
     required: int  # positional arguments the function can't do without
     inline: type | None = None  # the sparsifier it applies as it computes
+    keywords: frozenset[str] | None = None  # keyword arguments the function knows (None: any)
 
     def __str__(self) -> str:
         formats = ", ".join(f.__name__ for f in self.formats)
@@ -44,7 +45,7 @@ class Entry:
 
 _TABLE: dict[str, list[Entry]] = {}
 _BACKWARD: dict[str, list[Entry]] = {}
-_FOUND: dict[tuple[str, Kinds], tuple[Function, ...]] = {}
+_FOUND: dict[tuple[str, Kinds, tuple[str, ...]], tuple[Function, ...]] = {}
 _OPERATORS: dict[Any, Operator] = {}
 
 _DUNDER = {
@@ -64,9 +65,11 @@ _ALIASES = {
     "special_expit": "sigmoid", "special_psi": "digamma", "special_gammaln": "lgamma", "special_gammainc": "igamma",
     "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma", "linalg_diagonal": "diagonal",
     "reshape_as": "view_as", "linalg_matmul": "matmul", "row_stack": "vstack",
+    "_sparse_softmax": "softmax", "_sparse_log_softmax": "log_softmax", "_sparse_mm": "mm", "_sparse_addmm": "addmm",
+    "_sparse_sum": "sum",
     **{f"special_{name}": name for name in (
-        "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc", "xlogy",
-        "logsumexp",
+        "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc",
+        "xlogy", "logsumexp",
     )},
 }  # fmt: skip
 
@@ -177,7 +180,9 @@ def _register(
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
         places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         required = sum(p.default is p.empty and p.kind in places for p in parameters)
-        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline))
+        keywords = frozenset(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        known = None if any(p.kind == p.VAR_KEYWORD for p in parameters) else keywords
+        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline, known))
         _FOUND.clear()
         return function
 
@@ -213,6 +218,11 @@ def matches(entry: Entry, kinds: Kinds) -> bool:
     if sum(k is not None for k in kinds[len(entry.formats) :]):
         return False
     return all(k is None or issubclass(k, f) for k, f in zip(kinds, entry.formats, strict=False))
+
+
+def knows(entry: Entry, keywords: tuple[str, ...]) -> bool:
+    """Has the function of an entry these keyword arguments? (If not, the call has an option that it doesn't cover.)"""
+    return entry.keywords is None or entry.keywords.issuperset(keywords)
 
 
 def _distance(entry: Entry, kinds: Kinds) -> int:
