@@ -68,7 +68,7 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
     target, name = args[0], operator.name
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if not isinstance(target, SparseTensor):
-        if name not in INPLACE:  # those are dense by nature
+        if name not in INPLACE and name != "copy":  # those are dense by nature
             announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
         return func(target, *densify(args[1:]), **densify(kwargs))
     if name == "copy":

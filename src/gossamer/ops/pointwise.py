@@ -87,7 +87,7 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
     if not sparse or any(isinstance(v, Tensor) for v in kwargs.values()):
         return NotImplemented
     typed = tensors[1:] if name == "where" else tensors
-    if any(s.dim() == 0 for s in sparse) and any(t.dtype != typed[0].dtype for t in typed):
+    if any(len(s._dense_shape) == 0 for s in sparse) and any(t.dtype != typed[0].dtype for t in typed):
         return NotImplemented  # a tensor without dimensions has its own rule of types
     if any(not isinstance(a, SparseTensor) and a.dim() > 0 for a in tensors):
         return _with_dense(name, function, args, kwargs)
@@ -98,7 +98,7 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
             return NotImplemented
         if name == "div" and args[0].shape != shape:
             return _with_dense(name, function, args, kwargs)
-        args = tuple(expand(a, shape) if isinstance(a, SparseTensor) else a for a in args)
+        args = tuple(_expanded(a, shape) if isinstance(a, SparseTensor) else a for a in args)
         return apply(name, function, args, kwargs)
     if all(s.structure.same(first) for s in sparse):
         return _same_pattern(name, function, args, kwargs, first)
@@ -113,6 +113,12 @@ def _broadcast(tensors: list[Any]) -> torch.Size | None:
         return torch.broadcast_shapes(*(t.shape for t in tensors))
     except RuntimeError:
         return None
+
+
+def _expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
+    if isinstance(tensor, SparseTensor):
+        return tensor if tensor._dense_shape == shape else expand(tensor, shape)  # type: ignore[no-any-return]
+    return tensor.expand(shape)
 
 
 def _same_pattern(
@@ -185,10 +191,7 @@ def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
         return NotImplemented
     quotient = name == "div" and isinstance(args[0], SparseTensor) and args[0]._dense_shape == shape
     if (name == "mul" or quotient) and len(args) == 2:
-        a, b = (x if isinstance(x, SparseTensor) else x.expand(shape) for x in args)
-        tensor = expand(a if isinstance(a, SparseTensor) else b, shape)
-        left, right = (tensor, b) if isinstance(a, SparseTensor) else (a, tensor)
-        return _quotient(function, (left, right), kwargs)
+        return _quotient(function, tuple(_expanded(a, shape) for a in args), kwargs)
     return function(*(a.to_dense() if isinstance(a, SparseTensor) else a for a in args), **kwargs)
 
 
