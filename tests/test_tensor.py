@@ -244,3 +244,17 @@ def test_optimizer_state_has_the_pattern_of_its_weight():
     assert isinstance(moment, gs.SparseTensor)
     assert moment.structure.same(p.structure)
     assert moment.nbytes < 64 * 64 * 4 * 0.25
+
+
+def test_formatting_is_the_repr():
+    t = gs.from_dense(torch.eye(4), gs.CSR())
+    assert f"{t}" == str(t) == repr(t)
+
+
+@formats
+def test_what_is_not_stored_does_not_meet_infinity(format):
+    x = torch.tensor([[1.0, 0.0], [2.0, 3.0], [0.0, 0.0]])
+    t = gs.from_dense(x, format)
+    got = F.linear(torch.tensor([[1.0, float("inf")]]), t)
+    if format.any_pattern and format != gs.Masked():
+        assert got.tolist() == [[1.0, float("inf"), 0.0]]  # dense: [nan, inf, nan]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -44,6 +45,8 @@ class SparseTensor(torch.Tensor):
     format: Format
     #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
     grad_format: Format | None
+    #: How it is chosen anew while it trains, if it is (:mod:`gossamer.nn.resparsify` knows what this means).
+    rule: Any = None
 
     @staticmethod
     def __new__(
@@ -205,6 +208,9 @@ class SparseTensor(torch.Tensor):
             f"density={self.density:.1%}, bytes={_bytes(self.nbytes)} of {_bytes(dense)}{grad})"
         ).replace("%,", " %,")
 
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
+
     # -- what torch asks of a wrapper subclass
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
@@ -245,7 +251,7 @@ class SparseTensor(torch.Tensor):
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
         copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
-        copy.grad_format = self.grad_format
+        copy.grad_format, copy.rule = self.grad_format, deepcopy(self.rule, memo)
         if isinstance(self, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, self.requires_grad)  # type: ignore[assignment]
         if self.grad is not None:

@@ -1,5 +1,7 @@
 """SparsityBuilder: weights, activations and their gradients."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -175,3 +177,55 @@ def test_choosing_anew_is_the_sparsifier_of_the_dense_update():
 def test_bad_input(call, message):
     with pytest.raises(ValueError, match=message):
         call(gs.SparsityBuilder(network()))
+
+
+@pytest.mark.parametrize(
+    "move", [lambda m: m.double(), copy.deepcopy, lambda m: gs.SparsityBuilder(m).get_sparse_model()]
+)
+def test_the_rule_goes_with_the_model(move):
+    sb = gs.SparsityBuilder(network())
+    sb.set_weight("0.weight", initial_sparsifier="50%", external_sparsifier="75%", every=1)
+    model = move(sb.get_sparse_model())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 16, dtype=model[0].weight.dtype)).sum().backward()
+    optimizer.step()
+    assert model[0].weight.sparsity == 0.75
+
+
+def test_inline_then_external_when_choosing_anew():
+    sb = gs.SparsityBuilder(nn.Linear(16, 8, bias=False))
+    sb.set_weight(
+        "weight", initial_sparsifier="50%", inline_sparsifier="2:4", tmp_format=gs.CSR(), external_sparsifier="75%"
+    )
+    model = sb.get_sparse_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.randn(4, 16)).sum().backward()
+    optimizer.step()
+    mask = model.weight.mask()
+    assert int(mask.sum()) == 32
+    assert int(mask.view(8, 4, 4).sum(-1).max()) <= 2
+
+
+def test_a_choice_that_fails_leaves_the_weight_as_sparse_as_it_was():
+    sb = gs.SparsityBuilder(nn.Linear(16, 8, bias=False))
+    sb.set_weight("weight", initial_sparsifier="75%", out_format=gs.CSR(), every=1)
+    model = sb.get_sparse_model()
+    mask, optimizer = model.weight.mask(), torch.optim.SGD(model.parameters(), lr=float("nan"))
+    model(torch.randn(4, 16)).sum().backward()
+    with pytest.raises(ValueError, match="NaN"):
+        optimizer.step()
+    assert torch.equal(model.weight.mask(), mask)
+    assert model.weight.format == gs.CSR()
+
+
+def test_scores_that_a_step_can_t_feed_are_refused():
+    sb = gs.SparsityBuilder(network())
+    with pytest.raises(ValueError, match="Movement needs grad"):
+        sb.set_weight("0.weight", initial_sparsifier="50%", external_sparsifier=gs.sparsifiers.Movement(0.5))
+
+
+def test_an_unknown_operator_inside_a_module_is_noticed():
+    sb = gs.SparsityBuilder(network())
+    sb.set_interm("1:relux", external_sparsifier="50%", out_format=gs.CSR())
+    with pytest.raises(ValueError, match="no operator in ReLU is called 'relux'; did you mean 'relu'"):
+        sb.get_sparse_model()(torch.randn(2, 16))

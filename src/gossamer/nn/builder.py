@@ -11,9 +11,10 @@ from torch import nn
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.interm import OperatorFormats, format_output, record_names
 from gossamer.nn.names import matching
-from gossamer.nn.resparsify import set_rule
+from gossamer.nn.resparsify import check_rule, set_rule
 from gossamer.nn.surgery import replace
 from gossamer.ops.sparsified import Output
+from gossamer.ops.sparsify import sparsify
 from gossamer.patterns import KeepAll
 from gossamer.sparsifiers import as_sparsifier
 from gossamer.tensor import SparseTensor
@@ -74,18 +75,18 @@ class SparsityBuilder:
             Choose anew every so many optimizer steps (1 if there is an inline or external sparsifier); with ``every``
             alone, by the initial sparsifier.
         """
-        if every is not None and (not isinstance(every, int) or every < 1):
-            raise ValueError(f"every={every!r} must be a number of optimizer steps, from 1")
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)
-        again = external_sparsifier or inline_sparsifier or (initial if every is not None else None)
-        rule = None if again is None else as_sparsifier(again)
-        spec = Output.of((inline_sparsifier, tmp_format, initial, format))
+        anew = inline_sparsifier is not None or external_sparsifier is not None
+        last = initial if external_sparsifier is None and not anew else external_sparsifier
+        rule = Output.of((inline_sparsifier, tmp_format, last, format)) if anew or every is not None else None
+        if rule is not None:
+            check_rule(rule, every)
 
         def step(model: nn.Module, target: str) -> None:
             parameter = model.get_parameter(target)
             dense = parameter.detach().to_dense() if isinstance(parameter, SparseTensor) else parameter.detach()
-            replace(parameter, spec.finish(dense))
+            replace(parameter, sparsify(dense, initial, format))
             if rule is not None and isinstance(parameter, SparseTensor):
                 set_rule(parameter, rule, 1 if every is None else every)
 

@@ -13,7 +13,7 @@ from gossamer.tensor import SparseTensor, build, entries_of, from_entries, mask_
 
 
 def _keep(out: SparseTensor, source: SparseTensor) -> SparseTensor:
-    out.grad_format = source.grad_format
+    out.grad_format, out.rule = source.grad_format, source.rule
     return out
 
 

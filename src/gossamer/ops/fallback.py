@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -99,7 +101,7 @@ def announce(name: str, kinds: tuple[str, ...]) -> None:
     if (name, kinds) not in _told:
         _told.add((name, kinds))
         message = f"{name} has no function for ({formats}) and ran on a dense copy: right, but not sparse"
-        warnings.warn(message, FallbackWarning, stacklevel=4)
+        warnings.warn(message, FallbackWarning, stacklevel=_outside())
 
 
 Copies = list[tuple[SparseTensor, Tensor]]
@@ -134,3 +136,12 @@ def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
 def is_dense(value: Any) -> bool:
     """Is it an ordinary tensor?"""
     return isinstance(value, Tensor) and not isinstance(value, SparseTensor)
+
+
+def _outside() -> int:
+    """Return the stack level of the line that called torch: the first outside gossamer and torch."""
+    homes = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__file__))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(homes):
+        frame, level = frame.f_back, level + 1
+    return level

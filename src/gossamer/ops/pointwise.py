@@ -7,7 +7,6 @@ in a product or quotient, whatever stands against it (0 * inf is 0 there), as in
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -73,10 +72,10 @@ def _polygamma(a: Any, b: Any) -> Tensor:
 
 
 def _pointwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         return apply(name, function, args, kwargs)
 
+    run.__name__ = run.__qualname__ = name  # for gs.explain
     return run
 
 
