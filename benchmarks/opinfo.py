@@ -95,13 +95,28 @@ def operators() -> list[Any]:
 
 
 def samples(op: Any) -> list[Any]:
-    """Return a few samples of an operator, spread over what the database has: the same ones every time."""
+    """Return a few samples of an operator, spread over what the database has: the same ones every time.
+
+    They are in float64 and float32 by turns, if the operator has both.
+    """
+    types = [t for t in (torch.float64, torch.float32) if t in op.dtypes]
+    every = [_spread(_usable(op, dtype)) for dtype in types]
+    if sum(map(len, every)) <= SAMPLES:
+        return sum(every, [])
+    turns = (every[i % len(every)] for i in range(SAMPLES))
+    return [samples[i] for i, samples in enumerate(turns) if i < len(samples)]
+
+
+def _usable(op: Any, dtype: torch.dtype) -> list[Any]:
+    """Return the samples of one type that have float tensors, none of them huge."""
     torch.manual_seed(0)
-    dtype = torch.float64 if torch.float64 in op.dtypes else torch.float32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        every = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd), 100))
-    every = [s for s in every if Arguments(s).floats and Arguments(s).size <= LARGEST]
+        inputs = op.sample_inputs("cpu", dtype, requires_grad=op.supports_autograd)
+        return list(itertools.islice((s for s in inputs if Arguments(s).usable), 100))
+
+
+def _spread(every: list[Any]) -> list[Any]:
     if len(every) <= SAMPLES:
         return every
     return [every[round(i * (len(every) - 1) / (SAMPLES - 1))] for i in range(SAMPLES)]
@@ -122,7 +137,7 @@ class Arguments:
     def __init__(self, sample: Any) -> None:
         self.flat, self.spec = tree_flatten((sample.input, tuple(sample.args), dict(sample.kwargs)))
         self.floats = [i for i, x in enumerate(self.flat) if _is_float(x)]
-        self.size = max((self.flat[i].numel() for i in self.floats), default=0)
+        self.usable = bool(self.floats) and all(self.flat[i].numel() <= LARGEST for i in self.floats)
 
     def masks(self, name: str, sparse: list[int], full: bool) -> dict[int, Tensor]:
         """Return which entries of each sparse argument are stored: about half, or all."""

@@ -116,7 +116,7 @@ def _broadcast(tensors: list[Any]) -> torch.Size | None:
 
 def _expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
     if isinstance(tensor, SparseTensor):
-        return tensor if tensor._dense_shape == shape else expand(tensor, shape)  # type: ignore[no-any-return]
+        return tensor if tensor._dense_shape == shape else expand(tensor, shape)
     return tensor.expand(shape)
 
 
