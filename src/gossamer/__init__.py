@@ -2,7 +2,7 @@
 
 from gossamer import formats, nn, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
-from gossamer.nn import SparsityBuilder, count_flops, densify_, sparsify_, summary
+from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
 from gossamer.ops import (
     FallbackWarning,
     Output,
@@ -29,6 +29,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "sparsified_op",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "sparsified_op",
     "sparsifiers", "sparsify", "sparsify_", "summary",
 ]  # fmt: skip

@@ -44,6 +44,8 @@ class Format:
     any_pattern: bool = True
     #: Does the class have its own map from dimensions to levels, beyond their order?
     own_map: ClassVar[bool] = False
+    #: Are the entries stored in ascending order of their coordinates in the levels?
+    ordered: ClassVar[bool] = True
     _known: ClassVar[dict[str, type[Format]]] = {}
 
     def __init__(self, *levels: str | Level, order: Sequence[int] | None = None) -> None:

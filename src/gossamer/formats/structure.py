@@ -78,7 +78,7 @@ class Structure:
             coords, number = [c[order] for c in coords], number[order]
         arrays, place, positions = _pack(format.stack(len(shape)), coords, number, sizes)
         small = max(positions, keys.numel(), *sizes) <= INT32
-        arrays = {k: a if a.dtype == torch.bool or not small else a.int() for k, a in arrays.items()}
+        arrays = {k: a.int() if small and a.dtype == torch.int64 else a for k, a in arrays.items()}
         if order is not None:
             place = torch.empty_like(place).index_copy_(0, order, place)
         return cls(format, shape, arrays, keys.device), place

@@ -13,6 +13,7 @@ from gossamer.ops import (
     interop,
     layers,
     matmul,
+    packed,
     pointwise,
     rearrange,
     reductions,
@@ -41,5 +42,5 @@ _handlers.to_scipy = interop.to_scipy
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
     "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
-    "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip
