@@ -102,7 +102,7 @@ def samples(op: Any) -> list[Any]:
     types = [t for t in (torch.float64, torch.float32) if t in op.dtypes]
     every = [_spread(_usable(op, dtype)) for dtype in types]
     if sum(map(len, every)) <= SAMPLES:
-        return sum(every, [])
+        return list(itertools.chain(*every))
     turns = (every[i % len(every)] for i in range(SAMPLES))
     return [samples[i] for i, samples in enumerate(turns) if i < len(samples)]
 
