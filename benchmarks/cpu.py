@@ -33,7 +33,7 @@ from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM  # noqa: E402
 
 SHAPES = ((768, 768), (3072, 768), (768, 3072))
 TOKENS = (1, 4, 8, 16, 32, 64, 128, 512, 2048)
-#: The rows of the table: name, pattern, format. Grouped n:m with g = 8, but for 2:4, whose 6 patterns make chunks of 48.
+#: The rows of the table: name, pattern, format.
 FORMATS = [
     *((f"unstructured {s}", s, PackedCSR()) for s in ("50%", "75%", "90%", "95%")),
     ("unstructured 95% wide", "95%", PackedCSR(240)),
@@ -90,10 +90,12 @@ def linear(threads: int, tokens: tuple[int, ...], seconds: float) -> list[dict[s
         bias = torch.randn(shape[0])
         for count in tokens:
             x = torch.randn(count, shape[1])
-            calls: dict[str, Callable[[], Any]] = {n: lambda w=w, x=x: F.linear(x, w, bias) for n, w in have.items()}
+            calls: dict[str, Callable[[], Any]] = {
+                n: lambda w=w, x=x, b=bias: F.linear(x, w, b) for n, w in have.items()
+            }
             for s, w in others.items():
                 t = w.to_torch()
-                calls[f"torch CSR {s}"] = lambda t=t, x=x: (t @ x.t()).t() + bias
+                calls[f"torch CSR {s}"] = lambda t=t, x=x, b=bias: (t @ x.t()).t() + b
                 if threads == 1 and (scipy := _scipy(w)) is not None:
                     numpy, shift = x.numpy(), bias.numpy()
                     calls[f"scipy CSR {s}"] = lambda m=scipy, x=numpy, b=shift: (m @ x.T).T + b
@@ -249,11 +251,11 @@ def main() -> None:
         show("forward + backward", results["training"], top["fma_gflops"])
     if "encoder" in wanted:
         results["encoder"] = [r for n in threads for r in encoder(n, 2 if options.quick else 12)]
+        base = {(r["threads"], r["batch"]): r["us"] for r in results["encoder"] if r["name"] == "dense"}
         for r in results["encoder"]:
-            base = next(
-                o["us"] for o in results["encoder"] if (*map(o.get, ("threads", "batch", "name")),) == (r["threads"], r["batch"], "dense")
-            )
-            print(f"encoder, {r['threads']} threads, batch {r['batch']}: {r['name']} {r['us'] / 1e3:.1f} ms, {base / r['us']:.2f}x")
+            gain = base[r["threads"], r["batch"]] / r["us"]
+            where = f"encoder, {r['threads']} threads, batch {r['batch']}"
+            print(f"{where}: {r['name']} {r['us'] / 1e3:.1f} ms, {gain:.2f}x")
     if options.quick or options.only:
         return
     folder = options.out or HERE / "results"

@@ -228,6 +228,31 @@ def test_older_instruction_sets(isa):
     assert answer.returncode == 0, answer.stdout[-3000:]
 
 
+@needs_kernels
+@pytest.mark.parametrize("arguments", [{}, {"stride": 2, "padding": 1}, {"padding": "same"}, {"dilation": 2}], ids=str)
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_convolution(arguments, kernel):
+    dense = gs.sparsify(torch.randn(20, 8, kernel, kernel), "1:8", format=gs.Dense()).requires_grad_()
+    weight = gs.from_dense(dense.detach(), PackedCSR()).requires_grad_()
+    x, bias = torch.randn(2, 8, 9, 7, requires_grad=True), torch.randn(20, requires_grad=True)
+    ours, theirs = F.conv2d(x, weight, bias, **arguments), F.conv2d(x, dense, bias, **arguments)
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    grad = torch.randn_like(ours)
+    gx, gw, gb = torch.autograd.grad(ours, (x, weight, bias), grad)
+    dx, dw, db = torch.autograd.grad(theirs, (x, dense, bias), grad)
+    torch.testing.assert_close((gx, gb), (dx, db), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(gw.to_dense(), torch.where(weight.mask(), dw, 0), rtol=1e-4, atol=1e-4)
+
+
+@needs_kernels
+def test_matrix_products():
+    dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())
+    for weight in (gs.from_dense(dense, PackedCSR()), gs.from_dense(dense, PackedNM(1, 10))):
+        for x in (torch.randn(70), torch.randn(70, 1), torch.randn(70, 9), torch.randn(9, 70).t()):
+            assert_right((weight @ x).t(), x.t(), dense)
+            assert (weight @ x).shape == (dense @ x).shape
+
+
 def test_without_kernels_it_still_works(monkeypatch):
     monkeypatch.setattr("gossamer.ops.packed.available", lambda values: False)
     dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())

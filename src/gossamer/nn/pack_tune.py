@@ -7,6 +7,7 @@ import os
 import platform
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,42 +72,45 @@ def fastest(times: dict[Format, Timing]) -> Format:
 
 
 def measure(
-    dense: Tensor, mask: Tensor, bias: Tensor | None, formats: list[Format], tokens: tuple[int, ...]
+    dense: Tensor,
+    mask: Tensor,
+    call: Callable[[Tensor, Tensor], Tensor],
+    formats: list[Format],
+    shapes: Sequence[tuple[int, ...]],
 ) -> dict[Format, Timing]:
     """Measure dense and every format, interleaved, by the minimum; what this machine has measured before is known."""
-    key = _key(dense, mask, formats, tokens, bias)
+    key = _key(dense, mask, formats, shapes)
     known = _load().get(key)
     if known is not None:
         return _from_cache(known, dense, mask)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
     totals = dict.fromkeys(weights, 0.0)
-    shift = None if bias is None else bias.detach()
     with torch.no_grad():
-        for count in tokens:
-            x = torch.randn(count, dense.shape[1], generator=torch.Generator().manual_seed(0))
-            for format, seconds in _interleaved(x, weights, shift).items():
+        for shape in shapes:
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            for format, seconds in _interleaved(x, weights, call).items():
                 totals[format] += seconds
     _store(key, {str(f): seconds for f, seconds in totals.items()})
     return {f: Timing(seconds, weights[f]) for f, seconds in totals.items()}
 
 
-def _interleaved(x: Tensor, weights: dict[Format, Tensor], bias: Tensor | None) -> dict[Format, float]:
+def _interleaved(
+    x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
+) -> dict[Format, float]:
     best = dict.fromkeys(weights, float("inf"))
     end, runs = time.perf_counter() + _SECONDS * len(weights), 0
     while runs < _RUNS or (time.perf_counter() < end and runs < 300):
         runs += 1
         for format, weight in weights.items():
             start = time.perf_counter()
-            F.linear(x, weight, bias)
+            call(x, weight)
             best[format] = min(best[format], time.perf_counter() - start)
     return best
 
 
-def guess(
-    dense: Tensor, mask: Tensor, bias: Tensor | None, formats: list[Format], tokens: tuple[int, ...]
-) -> dict[Format, Timing]:
+def guess(dense: Tensor, mask: Tensor, formats: list[Format], tokens: Sequence[int]) -> dict[Format, Timing]:
     """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
-    rows, cols = dense.shape
+    rows, cols = dense.flatten(1).shape
     kept = int(mask.sum())
     totals: dict[Format, float] = {Dense(): sum(_dense_seconds(rows, cols, t) for t in tokens)}
     for format in formats:
@@ -135,9 +139,9 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 # -- what this machine has measured
 
 
-def _key(dense: Tensor, mask: Tensor, formats: list[Format], tokens: tuple[int, ...], bias: Tensor | None) -> str:
+def _key(dense: Tensor, mask: Tensor, formats: list[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
-    what = (tuple(dense.shape), density, [str(f) for f in formats], tokens, bias is not None)
+    what = (tuple(dense.shape), density, [str(f) for f in formats], list(shapes))
     return repr((_machine(), torch.get_num_threads(), what))
 
 

@@ -1,4 +1,4 @@
-"""linear with a packed weight: by the native kernels where there are some, else as any other format."""
+"""linear, conv2d and matmul with a packed weight: by the native kernels where there are some, else as any format."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from torch import Tensor
 
 from gossamer.formats import Dense
 from gossamer.formats.packed import PackedRows
+from gossamer.ops.layers import _padding as padding_of
+from gossamer.ops.layers import _pair as pair
 from gossamer.ops.packed_kernels import Rows, available, rows_of
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, values_of
@@ -19,19 +21,69 @@ _forward_op = torch.ops.gossamer.rows_forward.default
 
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
-    """X @ weight.T + bias."""
-    values = weight._values
+    """Return x @ weight.T + bias."""
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not values.dtype or not available(values):
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight):
         return NotImplemented
-    x = input if input.dim() == 2 else input.reshape(-1, shape[1])
-    if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < shape[1]):
+    if input.dim() == 2:
+        return _product(input, weight, bias)
+    return _product(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+
+
+@implements(F.conv2d, (Dense, PackedRows, Dense))
+def conv2d_packed(
+    input: Tensor,
+    weight: SparseTensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution: patches of the input are the tokens."""
+    if groups != 1 or input.dim() != 4 or weight.grad_format is not None or not _takes(input, weight):
+        return NotImplemented
+    rows, channels, *kernel = weight._dense_shape
+    size, step, gap = (kernel[0], kernel[1]), pair(stride), pair(dilation)
+    pad = padding_of(padding, size, gap, step)
+    if pad is None or input.shape[1] != channels:
+        return NotImplemented
+    x = F.pad(input, pad) if any(pad) else input
+    height, width = ((x.shape[2 + i] - gap[i] * (size[i] - 1) - 1) // step[i] + 1 for i in (0, 1))
+    if height < 1 or width < 1:
+        return NotImplemented
+    patches = x if size == step == (1, 1) else F.unfold(x, size, gap, 0, step)  # batch, channels * kernel, places
+    tokens = patches.flatten(2).transpose(1, 2).reshape(-1, channels * size[0] * size[1])
+    out = _product(tokens, weight, bias).view(x.shape[0], height * width, rows)
+    return out.transpose(1, 2).reshape(x.shape[0], rows, height, width)
+
+
+@implements(torch.matmul, (PackedRows, Dense))
+def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
+    """Return weight @ x for a vector or matrix x."""
+    shape = input._dense_shape
+    if not isinstance(input, SparseTensor) or len(shape) != 2 or other.dim() not in (1, 2):
+        return NotImplemented
+    if other.shape[0] != shape[1] or input.grad_format is not None or not _takes(other, input):
+        return NotImplemented
+    return _product(other.view(1, -1), input, None)[0] if other.dim() == 1 else _product(other.t(), input, None).t()
+
+
+for _name in ("mm", "mv", "__matmul__"):
+    implements(_name, (PackedRows, Dense))(matmul_packed)
+
+
+def _takes(x: Tensor, weight: SparseTensor) -> bool:
+    return x.dtype is weight._values.dtype and available(weight._values)
+
+
+def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+    """X @ weight.T + bias for a matrix x of tokens, whatever its strides."""
+    if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < x.shape[1]):
         x = x.contiguous()
     if torch.is_grad_enabled() and not torch.compiler.is_exporting():
-        out = PackedLinear.apply(x, weight, bias)
-    else:
-        out = _forward(x, weight, bias)
-    return out if input.dim() == 2 else out.view(*input.shape[:-1], shape[0])
+        return PackedLinear.apply(x, weight, bias)
+    return _forward(x, weight, bias)
 
 
 def _rows(weight: SparseTensor) -> Rows:
