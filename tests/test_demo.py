@@ -13,6 +13,6 @@ def test_the_demo_measures_four_models(monkeypatch, capsys):
     rows = demo.run()
     assert [row.name for row in rows] == ["dense", "pruned 90 %", "90 %, anew every 20 steps", "grouped 1:4, 75 %"]
     assert rows[0].accuracy > 0.5
-    assert rows[0].sparsity == 0.0
-    assert all(row.sparsity > 0.2 for row in rows[1:])
+    assert rows[0].sparsity < 0.01
+    assert all(row.sparsity > 0.3 for row in rows[1:])
     assert "256 tokens" in capsys.readouterr().out
