@@ -48,6 +48,8 @@ $(STAMP): pyproject.toml
 	@$(PIP) $(TORCH)   # first and exact: left to the next line, pip would take the newest build, gigabytes of CUDA
 	$(call say,set-up: gossamer and its tools)
 	@$(PIP) -e '.[test,docs,demo]'
+	$(call say,set-up: the CPU kernels)
+	@$(BIN)/python -c 'import gossamer.native as n; n.load() or print("none: " + n.why_not())'
 	@touch $@
 
 test: lint types house docs unit  ## set up, then lint, type-check, build the docs and test
@@ -77,8 +79,9 @@ docs: $(STAMP)  ## build the documentation into site/
 demo: $(STAMP)  ## the whole story in under two minutes
 	@$(BIN)/gossamer demo
 
-bench: $(STAMP)  ## the operator coverage table
+bench: $(STAMP)  ## the operator coverage table, and the CPU kernels against dense
 	@$(BIN)/python benchmarks/coverage.py
+	@$(BIN)/python benchmarks/cpu.py
 
 format: $(STAMP)  ## let ruff put style right
 	@$(BIN)/ruff check -q --fix

@@ -11,6 +11,7 @@ minimum counts. A gain is the geometric mean over 768x768, 3072x768 and 768x3072
 from __future__ import annotations
 
 import argparse
+import copy
 import ctypes
 import json
 import math
@@ -22,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "src")]
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
 import gossamer as gs  # noqa: E402
+from benchmarks.cpu_plot import gains, plot  # noqa: E402
 from gossamer import native  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM  # noqa: E402
 
@@ -170,21 +172,11 @@ def encoder(threads: int, layers: int = 12) -> list[dict[str, Any]]:
             if how:
                 gs.sparsify_(block, how)
                 gs.pack_(block, x)
-            models[name] = torch.nn.Sequential(*(block for _ in range(layers))).eval()
+            models[name] = torch.nn.Sequential(*(copy.deepcopy(block) for _ in range(layers))).eval()
         with torch.no_grad():
             for name, best in interleaved({n: lambda m=m, x=x: m(x) for n, m in models.items()}, 1.0).items():
                 rows.append({"threads": threads, "batch": batch, "name": name, "us": best * 1e6})
     return rows
-
-
-def gains(rows: list[dict[str, Any]]) -> dict[tuple[int, int, str], float]:
-    """Geometric means over the shapes of dense time over time, by threads, tokens and name."""
-    dense = {(r["threads"], tuple(r["shape"]), r["tokens"]): r["us"] for r in rows if r["name"] == "dense"}
-    logs: dict[tuple[int, int, str], list[float]] = {}
-    for r in rows:
-        gain = dense[r["threads"], tuple(r["shape"]), r["tokens"]] / r["us"]
-        logs.setdefault((r["threads"], r["tokens"], r["name"]), []).append(math.log(gain))
-    return {key: math.exp(sum(values) / len(values)) for key, values in logs.items()}
 
 
 def show(title: str, rows: list[dict[str, Any]], ceiling: float) -> None:
@@ -202,32 +194,18 @@ def show(title: str, rows: list[dict[str, Any]], ceiling: float) -> None:
             print(f"{name:<24}" + "".join(f"{c:>14}" for c in cells))
 
 
-def plot(rows: list[dict[str, Any]], file: Path) -> None:
-    """Draw the gain over dense by number of tokens."""
-    try:
-        import matplotlib
+def _compact(results: dict[str, Any]) -> str:
+    """JSON with one line a measurement."""
+    parts = []
+    for key, value in results.items():
+        rows = isinstance(value, list)
+        text = "[\n" + ",\n".join(json.dumps(_rounded(r)) for r in value) + "\n]" if rows else json.dumps(value)
+        parts.append(f"{json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
-        matplotlib.use("Agg")
-        import matplotlib.pyplot as plt
-    except ImportError:
-        return
-    found = gains([r for r in rows if r["threads"] == 1])
-    kinds = (("unstructured", "PackedCSR"), ("grouped", "PackedGroupedNM"))
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
-    for axis, (kind, title) in zip(axes, kinds, strict=True):
-        for name in dict.fromkeys(r["name"] for r in rows if r["name"].startswith(kind) and "wide" not in r["name"]):
-            points = sorted((n, gain) for (_, n, other), gain in found.items() if other == name)
-            axis.plot(*zip(*points, strict=True), marker="o", label=name)
-        torch_csr = sorted((n, gain) for (_, n, other), gain in found.items() if other == "torch CSR 90%")
-        if torch_csr:
-            axis.plot(*zip(*torch_csr, strict=True), "--", color="gray", label="torch CSR 90%")
-        axis.axhline(1, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{title}, one thread")
-        axis.grid(alpha=0.3, which="both")
-        axis.legend(fontsize=8)
-    axes[0].set_ylabel("times faster than dense (MKL)")
-    figure.tight_layout()
-    figure.savefig(file, dpi=110)
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}
 
 
 def main() -> None:
@@ -260,7 +238,7 @@ def main() -> None:
         return
     folder = options.out or HERE / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"cpu-{native.isa()}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (folder / f"cpu-{native.isa()}.json").write_text(_compact(results))
     plot(results["linear"], folder / f"cpu-{native.isa()}.svg")
 
 

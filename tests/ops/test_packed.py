@@ -245,6 +245,38 @@ def test_convolution(arguments, kernel):
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
+def test_half_precision_is_stored_and_sums_are_float32(dtype, format):
+    dense = gs.sparsify(torch.randn(30, 80), "1:8", format=gs.Dense()).to(dtype)
+    weight = gs.from_dense(dense, format).requires_grad_()
+    bias, grad = torch.randn(30, dtype=dtype), torch.randn(9, 30, dtype=dtype)
+    x = torch.randn(9, 80, dtype=dtype, requires_grad=True)
+    out = F.linear(x, weight, bias)
+    assert torch.equal(out, F.linear(x.float(), weight.float(), bias.float()).to(dtype))
+    gx, gw = torch.autograd.grad(out, (x, weight), grad)
+    assert gx.dtype == gw.dtype == dtype and gw.format == format
+    torch.testing.assert_close(gx.float(), grad.float() @ dense.float(), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
+def test_gradcheck(format):
+    """In float64, where there is no kernel: the formats themselves differentiate as any other."""
+    weight = gs.sparsify(torch.randn(6, 16, dtype=torch.float64), "1:8", format=format)
+    values = weight.values().detach().clone().requires_grad_()
+    x = torch.randn(3, 16, dtype=torch.float64, requires_grad=True)
+    _, where = weight.structure.entries()
+
+    def function(x, values):
+        from gossamer.tensor import build
+
+        kept = torch.zeros_like(values).index_put((where,), values[where])
+        return F.linear(x, build(kept, weight.structure))
+
+    assert torch.autograd.gradcheck(function, (x, values))
+
+
+@needs_kernels
 def test_matrix_products():
     dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())
     for weight in (gs.from_dense(dense, PackedCSR()), gs.from_dense(dense, PackedNM(1, 10))):

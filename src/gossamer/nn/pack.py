@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from gossamer.formats import Dense, Format
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import replace
+from gossamer.ops.packed_kernels import STORED
 from gossamer.tensor import SparseTensor
 
 #: A plain weight with at least this share of zeros was pruned by someone: it is packed too.
@@ -149,8 +150,10 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
         seen.add(id(weight))
         if not _packable(module):
             skipped[name] = f"packed kernels are for Linear, and Conv2d without groups; this is {type(module).__name__}"
-        elif weight.dtype != torch.float32 or weight.device.type != "cpu":
-            skipped[name] = f"packed kernels are for float32 on the CPU, this is {weight.dtype} on {weight.device}"
+        elif weight.dtype not in STORED or weight.device.type != "cpu":
+            skipped[name] = (
+                f"packed kernels are for float32 and half precision on the CPU, not {weight.dtype} on {weight.device}"
+            )
         else:
             found[name] = module
     return found, skipped
@@ -230,7 +233,17 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
     size = packed.nbytes if isinstance(packed, SparseTensor) else packed.numel() * packed.element_size()
     before = times[Dense()].total
     seconds, shape = times[best].total, tuple(dense.shape)
-    return PackedLayer(name, shape, sparsity, tokens, str(best), before * 1e6, seconds * 1e6, size, dense.numel() * 4)
+    return PackedLayer(
+        name,
+        shape,
+        sparsity,
+        tokens,
+        str(best),
+        before * 1e6,
+        seconds * 1e6,
+        size,
+        dense.numel() * dense.element_size(),
+    )
 
 
 def _tokens(module: nn.Linear | nn.Conv2d, shape: tuple[int, ...]) -> int:

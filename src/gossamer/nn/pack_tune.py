@@ -87,7 +87,7 @@ def measure(
     totals = dict.fromkeys(weights, 0.0)
     with torch.no_grad():
         for shape in shapes:
-            x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.dtype)
             for format, seconds in _interleaved(x, weights, call).items():
                 totals[format] += seconds
     _store(key, {str(f): seconds for f, seconds in totals.items()})
@@ -141,7 +141,7 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 
 def _key(dense: Tensor, mask: Tensor, formats: list[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
-    what = (tuple(dense.shape), density, [str(f) for f in formats], list(shapes))
+    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes))
     return repr((_machine(), torch.get_num_threads(), what))
 
 

@@ -98,7 +98,11 @@ def _rows(weight: SparseTensor) -> Rows:
 
 def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
     arrays, sizes = _rows(weight)
-    return _forward_op(*arrays, weight._component("_values"), x, bias, *sizes, 0)
+    values = weight._component("_values")
+    if values.dtype is torch.float32:
+        return _forward_op(*arrays, values, x, bias, *sizes, 0)
+    shift = None if bias is None else bias.float()
+    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, 0).to(x.dtype)
 
 
 class PackedLinear(torch.autograd.Function):
@@ -119,11 +123,13 @@ class PackedLinear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values_of(weight), grad, *sizes)
+            values = values_of(weight).float()
+            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad.float(), *sizes).to(x.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
         return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
 def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
-    return build(torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes), weight.structure)
+    values = torch.ops.gossamer.rows_sample(*arrays, grad.float(), x.float(), *sizes)
+    return build(values.to(x.dtype), weight.structure)

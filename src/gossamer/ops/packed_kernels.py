@@ -29,6 +29,7 @@ _library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}) -> T
 _library.define(f"rows_sample({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
+STORED = (torch.float32, torch.bfloat16, torch.float16)
 
 
 class Rows(NamedTuple):
@@ -158,5 +159,5 @@ for _name, _backward in (
 
 
 def available(values: Tensor) -> bool:
-    """Is there a kernel for values of this type and device?"""
-    return values.dtype == torch.float32 and values.device.type == "cpu" and native.load()
+    """Is there a kernel for values of this type and device? Half precision is stored; sums are float32."""
+    return values.dtype in STORED and values.device.type == "cpu" and native.load()

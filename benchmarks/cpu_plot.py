@@ -1,0 +1,67 @@
+"""The plot and the table of the docs, from the results of benchmarks/cpu.py; needs no torch.
+
+python benchmarks/cpu_plot.py benchmarks/results/cpu-avx512.json docs/explanation/cpu-avx512.svg
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def gains(rows: list[dict[str, Any]]) -> dict[tuple[int, int, str], float]:
+    """Geometric means over the shapes of dense time over time, by threads, tokens and name."""
+    dense = {(r["threads"], tuple(r["shape"]), r["tokens"]): r["us"] for r in rows if r["name"] == "dense"}
+    logs: dict[tuple[int, int, str], list[float]] = {}
+    for r in rows:
+        gain = dense[r["threads"], tuple(r["shape"]), r["tokens"]] / r["us"]
+        logs.setdefault((r["threads"], r["tokens"], r["name"]), []).append(math.log(gain))
+    return {key: math.exp(sum(values) / len(values)) for key, values in logs.items()}
+
+
+def plot(rows: list[dict[str, Any]], file: Path) -> None:
+    """Draw the gain over dense by number of tokens."""
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        import matplotlib.pyplot as plt
+    except ImportError:
+        return
+    found = gains([r for r in rows if r["threads"] == 1])
+    kinds = (("unstructured", "PackedCSR"), ("grouped", "PackedGroupedNM"))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
+    for axis, (kind, title) in zip(axes, kinds, strict=True):
+        for name in dict.fromkeys(r["name"] for r in rows if r["name"].startswith(kind) and "wide" not in r["name"]):
+            points = sorted((n, gain) for (_, n, other), gain in found.items() if other == name)
+            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+        torch_csr = sorted((n, gain) for (_, n, other), gain in found.items() if other == "torch CSR 90%")
+        if torch_csr:
+            axis.plot(*zip(*torch_csr, strict=True), "--", color="gray", label="torch CSR 90%")
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{title}, one thread")
+        axis.grid(alpha=0.3, which="both")
+        axis.legend(fontsize=8)
+    axes[0].set_ylabel("times faster than dense (MKL)")
+    figure.tight_layout()
+    figure.savefig(file, dpi=110)
+
+
+def table(rows: list[dict[str, Any]], threads: int = 1) -> str:
+    """Return the gains over dense as a table of Markdown."""
+    found = {(n, name): gain for (t, n, name), gain in gains(rows).items() if t == threads}
+    tokens = sorted({n for n, _ in found})
+    lines = ["| | " + " | ".join(map(str, tokens)) + " |", "|---|" + "---|" * len(tokens)]
+    for name in dict.fromkeys(name for _, name in found if name != "dense"):
+        cells = " | ".join(f"{found[n, name]:.2f}" if (n, name) in found else "" for n in tokens)
+        lines.append(f"| {name} | {cells} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    results = json.loads(Path(sys.argv[1]).read_text())
+    print(table(results["linear"]))
+    plot(results["linear"], Path(sys.argv[2]))
