@@ -1,18 +1,24 @@
 """Pruning trained models: calibrated, second order, for any pattern."""
 
 from gossamer.prune.curvature import Gram
+from gossamer.prune.distill import Distill, distill_hidden, distill_logits
+from gossamer.prune.gradual import gradual
 from gossamer.prune.methods import OBS, Known, Magnitude, Method, Pruned, SparseGPT, Wanda
 from gossamer.prune.oneshot import oneshot
 from gossamer.prune.report import LayerReport, Report
 
 __all__ = [
     "oneshot",
+    "gradual",
     "Report",
     "LayerReport",
     "Magnitude",
     "Wanda",
     "SparseGPT",
     "OBS",
+    "Distill",
+    "distill_hidden",
+    "distill_logits",
     "Method",
     "Known",
     "Pruned",

@@ -44,7 +44,8 @@ def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str |
         return []
     if isinstance(calibration, Tensor | Mapping | str):
         raise TypeError(
-            f"calibration must be an iterable of batches, got one {type(calibration).__name__}: write calibration=[batch]"
+            f"calibration must be an iterable of batches, got one {type(calibration).__name__}: "
+            "write calibration=[batch]"
         )
     batches = list(calibration)
     if not batches:
@@ -142,7 +143,9 @@ def _probe(output: Any, part: Any, generator: torch.Generator) -> Tensor:
     tensors = [found] if found is not None else [t for t in tree_flatten(output)[0] if isinstance(t, Tensor)]
     tensors = [t for t in tensors if t.is_floating_point() and t.requires_grad]
     if not tensors:
-        raise ValueError("the model's output holds no float tensor with a gradient: pass loss=, a function of (output, batch)")
+        raise ValueError(
+            "the model's output holds no float tensor with a gradient: pass loss=, a function of (output, batch)"
+        )
     mask = part.get("attention_mask") if isinstance(part, Mapping) else None
     total = tensors[0].new_zeros((), dtype=torch.float32)
     for t in tensors:

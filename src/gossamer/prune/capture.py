@@ -78,15 +78,14 @@ class Capture(TorchFunctionMode):
         if name is None or not isinstance(x, Tensor):
             return
         how = () if convolution is None else _geometry(convolution)
-        for number, met in enumerate(self._met):
-            if met.x is x and met.version == x._version and met.how == how:
-                break
-        else:
-            number, part = len(self._met), Gram()
+        same = [i for i, m in enumerate(self._met) if m.x is x and m.version == x._version and m.how == how]
+        if not same:
+            part = Gram()
             with torch._C.DisableTorchFunction(), torch.no_grad():
                 part.add(columns(x.detach(), how))
+            same = [len(self._met)]
             self._met.append(_Met(x, x._version, how, part))
-        self._calls.setdefault(name, []).append(number)
+        self._calls.setdefault(name, []).append(same[0])
 
     def end_batch(self) -> None:
         """Add what the batch has brought to the sums, once for all layers that met the same activations."""

@@ -89,7 +89,9 @@ def _cost(w: Tensor, inverse: Tensor, width: int) -> Tensor:
     if width == 1:
         return (w.square() / inverse.diagonal(dim1=2, dim2=3)).sum(1) / 2
     units = block // width
-    split = inverse.view(tiles, height, units, width, units, width).diagonal(dim1=2, dim2=4)  # t, h, width, width, units
+    split = inverse.view(tiles, height, units, width, units, width).diagonal(
+        dim1=2, dim2=4
+    )  # t, h, width, width, units
     matrix = split.permute(2, 3, 0, 1, 4).reshape(width, width, -1)
     vector = w.view(-1, width).t().contiguous()
     one = torch.arange(width, device=w.device)[None]

@@ -151,7 +151,7 @@ class SparseGPT(Method):
 
 @dataclass(frozen=True)
 class OBS(Method):
-    """Choose jointly what goes, by what is lost after the best repair, and repair all that stays (optimal brain surgeon).
+    """Choose jointly what goes, by the loss that is left after the best repair, and repair what stays (optimal brain surgeon).
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class OBS(Method):
         return _uncalibrated(weight, pattern)
 
     def _blocks(self, weight: Tensor, pattern: Pattern, fisher: BlockFisher) -> Pruned:
-        rows, columns = weight.shape
+        rows = len(weight)
         shared = sharing(pattern, rows)
         height = shared[0] if shared else _unit(pattern)[0]
         step = max(1, (1 << 25) // (fisher.blocks * fisher.block**2 * height)) * height
@@ -257,7 +257,7 @@ class OBS(Method):
 
 
 def _joint(weight: Tensor, inverse: Tensor, shared: tuple[int, int | None, int, int]) -> Tensor:
-    """Best n of m, from F^-1 in blocks [rows or 1, blocks, block, block] whose size is a multiple of m, or one group."""
+    """Best n of m, from F^-1 in blocks [rows or 1, blocks, block, block] of a multiple of m, or of less than m."""
     v, columns, n, m = shared
     rows, wide = weight.shape
     block = inverse.shape[-1]
@@ -272,7 +272,9 @@ def _joint(weight: Tensor, inverse: Tensor, shared: tuple[int, int | None, int, 
         return back(best_sets(tiles, inside.transpose(0, 1), n, columns))
     fill = -rows % v
     if fill:
-        inside = torch.cat([inside, torch.eye(m, dtype=inside.dtype, device=inside.device).expand(fill, *inside.shape[1:])])
+        inside = torch.cat(
+            [inside, torch.eye(m, dtype=inside.dtype, device=inside.device).expand(fill, *inside.shape[1:])]
+        )
     groups = inside.shape[1]
     inside = inside.view(-1, v, groups, m, m).transpose(1, 2).reshape(-1, v, m, m)
     return back(best_sets(tiles, inside, n, columns))
@@ -319,5 +321,7 @@ def as_method(method: str | Method) -> Method:
     if isinstance(method, Method):
         return method
     if method not in METHODS:
-        raise ValueError(f"unknown method {method!r}; there are {', '.join(map(repr, METHODS))}, or a Method of your own")
+        raise ValueError(
+            f"unknown method {method!r}; there are {', '.join(map(repr, METHODS))}, or a Method of your own"
+        )
     return METHODS[method]()

@@ -7,6 +7,7 @@ that share of each portion, counted so that the whole comes out exact. Others ca
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -74,7 +75,7 @@ class Portions:
         if not (isinstance(self.pattern, Unstructured) and self.pattern.per == "tensor"):
             return self.pattern.select(scores)
         counts = [self._gone(row, self.columns) for row in range(self.rows + 1)]
-        few, many = min(b - a for a, b in zip(counts, counts[1:], strict=False)), 0
+        few = min(b - a for a, b in pairwise(counts))
         mask = Unstructured(few / self.columns, per="row").select(scores)
         many = counts[-1] - few * self.rows  # so many rows lose one more
         if many:

@@ -20,7 +20,13 @@ def progress(title: str, total: int, show: bool | None) -> Iterator[Tell]:
     if not visible:
         yield lambda what, loss, steps: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, TextColumn("[dim]{task.fields[loss]}"), console=console, transient=True) as bar:
         task = bar.add_task(title, total=total, loss="")
 

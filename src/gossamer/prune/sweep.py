@@ -63,7 +63,7 @@ def sweep(
     >>> w  # dropping 1 is made good by 1/2 more of the first
     tensor([[[3.5000, 0.0000]]])
     """
-    groups, rows, columns = weight.shape
+    columns = weight.shape[2]
     old = weight.transpose(1, 2).contiguous()
     new, change = torch.empty_like(old), torch.empty_like(old)
     kept = torch.empty(old.shape, dtype=torch.bool, device=old.device)

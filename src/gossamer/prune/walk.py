@@ -194,7 +194,9 @@ class Walk:
         except _Done:
             pass
         if not result:
-            raise RuntimeError(f"block {block!r} did not run for calibration batch {number}, though it did for the first")
+            raise RuntimeError(
+                f"block {block!r} did not run for calibration batch {number}, though it did for the first"
+            )
         output = tree_map_only(Tensor, lambda t: t.detach(), result[0])
         return output if self.store is None else tree_map_only(Tensor, lambda t: t.to(self.store), output)
 
