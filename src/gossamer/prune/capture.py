@@ -92,13 +92,13 @@ class Capture(TorchFunctionMode):
         teams: dict[tuple[tuple[int, ...], int], list[str]] = {}
         for name, calls in self._calls.items():
             teams.setdefault((tuple(calls), id(self.grams.get(name))), []).append(name)
-        for (calls, _), names in teams.items():
+        for (numbers, _), names in teams.items():
             gram = self.grams.get(names[0])
             if gram is None:
                 gram = Gram()
             elif any(other is gram for name, other in self.grams.items() if name not in names):
                 gram = gram.copy()  # shared until now, no longer
-            for number in calls:
+            for number in numbers:
                 gram.merge(self._met[number].part)
             self.grams.update(dict.fromkeys(names, gram))
         self._met.clear()

@@ -209,7 +209,8 @@ class Job:
             error = float(gram.error((new - old).view(groups))) / whole if whole > 0 else 0.0
         if not bool(new.isfinite().all()):
             raise FloatingPointError(
-                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity; it was left as it was. Try more damping."
+                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity: it was left as it was. "
+                "Try more damping, e.g. gs.prune.SparseGPT(damp=0.1)."
             )
         energy = float((old * mask).double().square().sum() / old.double().square().sum().clamp(min=1e-300))
         density = float(mask.sum()) / max(mask.numel(), 1)

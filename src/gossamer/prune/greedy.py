@@ -53,7 +53,12 @@ def greedy_scores(weight: Tensor, inverse: Tensor, unit: tuple[int, int] = (1, 1
             f[rows - at * height :] = torch.eye(block, dtype=f.dtype, device=f.device)
         f = f.view(len(t), height, blocks, block, block).transpose(1, 2)
         scores[at : at + step] = _trace(t.flatten(0, 1).contiguous(), f.flatten(0, 1).contiguous(), width).view(t.shape)
-    return scores.transpose(1, 2).reshape(tall * height, -1)[:rows, :columns].to(weight.dtype)
+    scores = scores.transpose(1, 2).reshape(tall * height, -1)[:rows, :columns].clone()
+    if rows % height:  # units cut off at the edges have fewer values to share their cost
+        scores[rows - rows % height :] *= height / (rows % height)
+    if columns % width:
+        scores[:, columns - columns % width :] *= width / (columns % width)
+    return scores.to(weight.dtype)
 
 
 def _trace(w: Tensor, inverse: Tensor, width: int) -> Tensor:

@@ -151,7 +151,7 @@ class SparseGPT(Method):
 
 @dataclass(frozen=True)
 class OBS(Method):
-    """Choose jointly what goes, by the loss that is left after the best repair, and repair what stays (optimal brain surgeon).
+    """Optimal brain surgeon: choose jointly what goes, by the loss after the best repair, and repair what stays.
 
     Parameters
     ----------
@@ -245,7 +245,7 @@ class OBS(Method):
             precision = (here @ here.mT).double()
             inverse = invert(precision.permute(1, 2, 0)).permute(2, 0, 1)
             matrix = now.transpose(1, 2).reshape(-1, wide)
-            each = inverse[:, None, None] if groups == 1 else inverse.repeat_interleave(tall, 0)[:, None]
+            each = inverse[:, None] if groups == 1 else inverse.repeat_interleave(tall, 0)[:, None]
             if shared:
                 mask = _joint(matrix, each, shared)
                 return mask.view(groups, tall, wide).transpose(1, 2)

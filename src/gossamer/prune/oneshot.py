@@ -47,7 +47,8 @@ def oneshot(
     model
         Any module. Its weights end as sparse tensors; their identity as parameters stays.
     how
-        A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), or ``{glob: pattern or None}``, where the first fit wins.
+        A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), or ``{glob of names: pattern or None}``, of which the
+        first that fits decides.
     calibration
         Batches of typical inputs: each a tensor, a tuple of arguments or a dict of keyword arguments, on the model's
         device. A few hundred samples are plenty. "magnitude" needs none.

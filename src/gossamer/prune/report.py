@@ -79,7 +79,7 @@ class Report:
         """Return the report that :meth:`to_dict` has made plain."""
         layers = tuple(layer_from_dict(layer) for layer in data["layers"])
         rest = {k: v for k, v in data.items() if k not in ("layers", "sparsity", "error")}
-        return cls(layers=layers, **{k: tuple(v) if isinstance(v, list) else v for k, v in rest.items()})
+        return cls(layers=layers, **_tuples(rest))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON."""
@@ -106,7 +106,11 @@ class Report:
 
 def layer_from_dict(data: dict[str, Any]) -> LayerReport:
     """Return one layer's report from its plain values."""
-    return LayerReport(**{k: tuple(v) if isinstance(v, list) else v for k, v in data.items()})
+    return LayerReport(**_tuples(data))
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -127,7 +127,7 @@ class Walk:
 
     def _follows(self, blocks: list[str], k: int, outputs: dict[str, Any]) -> bool:
         """Can block k be reached when all but the block before it return tensors without data?"""
-        found = []
+        found: list[Tensor] = []
 
         def empty(name: str, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             return tree_map_only(Tensor, _without_data, outputs[name])
