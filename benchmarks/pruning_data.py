@@ -73,3 +73,33 @@ def embedding(output: object, batch: dict[str, Tensor]) -> Tensor:
 def embed(model: nn.Module, batches: list[dict[str, Tensor]]) -> Tensor:
     model.eval()
     return torch.cat([embedding(model(**b), b) for b in batches])
+
+
+def digits() -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """scikit-learn's digits as (images, labels), 1,347 to train and 450 to test."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = torch.tensor(data.images, dtype=torch.float32)[:, None] / 16
+    labels = torch.tensor(data.target)
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    images, labels = images[order], labels[order]
+    return (images[:1347], labels[:1347]), (images[1347:], labels[1347:])
+
+
+def small_cnn(images: Tensor, labels: Tensor, epochs: int = 20) -> nn.Module:
+    """Three convolutions and a linear layer, trained."""
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+        nn.Conv2d(32, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 16, 10),
+    )  # fmt: skip
+    optimizer = torch.optim.Adam(model.parameters(), 2e-3)
+    for _ in range(epochs):
+        for part in torch.randperm(len(images)).split(64):
+            loss = nn.functional.cross_entropy(model(images[part]), labels[part])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    return model.eval()

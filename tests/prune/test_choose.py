@@ -83,7 +83,9 @@ def test_shared_columns_beyond_the_limit(monkeypatch):
     for mask in (exact, near, rough):
         assert (mask.sum(2) == 2).all() and (mask.any(1).sum(1) <= 4).all()
         costs.append(
-            sum(row_loss(w[t, r], f[t, r], mask[t, r].nonzero().flatten().tolist()) for t in range(20) for r in range(8))
+            sum(
+                row_loss(w[t, r], f[t, r], mask[t, r].nonzero().flatten().tolist()) for t in range(20) for r in range(8)
+            )
         )
     assert costs[0] <= costs[1] <= 1.02 * costs[0] and costs[2] <= 1.5 * costs[0]
 

@@ -16,7 +16,9 @@ def gathered(grads, block, damp=0.1):
     return fisher
 
 
-@pytest.mark.parametrize(("rows", "columns", "block", "batches"), [(3, 8, 4, 5), (2, 10, 4, 40), (1, 3, 8, 17), (5, 16, 16, 1)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "block", "batches"), [(3, 8, 4, 5), (2, 10, 4, 40), (1, 3, 8, 17), (5, 16, 16, 1)]
+)
 def test_rank_one_updates_give_the_inverse(rows, columns, block, batches):
     grads = torch.randn(batches, rows, columns, dtype=torch.float64)
     inverse = gathered(grads, block).inverse()
@@ -96,7 +98,15 @@ def test_greedy_blocks_sum_over_rows():
         assert float(scores[top : top + 2, first : first + 4].sum()) == pytest.approx(min(costs), rel=1e-6)
 
 
-PATTERNS = [NM(2, 4), VNM(4, 2, 8), Unstructured(0.6), FanIn(0.5), Blocks(0.5, (2, 4)), GroupedNM(1, 4, 2), Threshold(0.5)]
+PATTERNS = [
+    NM(2, 4),
+    VNM(4, 2, 8),
+    Unstructured(0.6),
+    FanIn(0.5),
+    Blocks(0.5, (2, 4)),
+    GroupedNM(1, 4, 2),
+    Threshold(0.5),
+]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)

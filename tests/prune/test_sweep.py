@@ -1,12 +1,11 @@
-"""The sweep against SparseGPT as published: invert H, Cholesky factor, update everything to the right of each column."""
+"""The sweep against SparseGPT as published: invert H, Cholesky factor, update all columns to the right of each."""
 
 import pytest
 import torch
 
 from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, Unstructured
-from gossamer.prune.curvature import factor
+from gossamer.prune.curvature import Gram, factor
 from gossamer.prune.methods import Known, SparseGPT
-from gossamer.prune.curvature import Gram
 from gossamer.prune.sweep import refit, sweep
 
 
@@ -73,7 +72,8 @@ def test_blocks_change_nothing(block):
 
 
 @pytest.mark.parametrize(
-    "pattern", [VNM(4, 2, 8), GroupedNM(1, 4, 2), FanIn(0.7), FanIn(k=5), Blocks(0.5, (2, 4)), Unstructured(0.5, per="row")]
+    "pattern",
+    [VNM(4, 2, 8), GroupedNM(1, 4, 2), FanIn(0.7), FanIn(k=5), Blocks(0.5, (2, 4)), Unstructured(0.5, per="row")],
 )
 @pytest.mark.parametrize("shape", [(8, 48), (9, 150)])
 def test_other_patterns_hold_and_beat_no_repair(pattern, shape):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -61,7 +62,8 @@ class Capture(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is F.multi_head_attention_forward:
-            with self:  # its products are what we came for
+            # Its products are what we came for: run it under this mode, without its asking the mode once more.
+            with self, patch.object(F, "has_torch_function", lambda _: False):
                 return func(*args, **kwargs)
         if func is F.linear:
             self._meet(_arg(args, kwargs, 1, "weight"), _arg(args, kwargs, 0, "input"))

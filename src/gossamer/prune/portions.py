@@ -95,10 +95,8 @@ def keep_few(scores: Tensor, n: int) -> Tensor:
     tensor([ True, False,  True, False])
     """
     columns = scores.shape[1]
-    above = torch.zeros(scores.shape, dtype=torch.int8, device=scores.device)
-    for i in range(columns):
-        for j in range(i):
-            left = (scores[:, j] >= scores[:, i]).to(torch.int8)
-            above[:, i] += left
-            above[:, j] += 1 - left
-    return above < n
+    at = torch.arange(columns, device=scores.device)
+    earlier = (at[:, None] < at[None, :])[None, :, :, None]  # [., j, i, .]: column j comes before column i
+    one, other = scores[:, :, None], scores[:, None]
+    above = torch.where(earlier, one >= other, one > other)
+    return above.sum(1, dtype=torch.int8) < n

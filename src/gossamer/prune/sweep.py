@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
-TILE = 16  # columns that are worked off one by one before a product takes over
+TILE = 8  # columns that are worked off one by one before a product takes over
 _WIDE = 64  # wider than this, a decision covers several tiles
 
 Choose = Callable[[Tensor, Tensor, int], Tensor]
@@ -64,11 +64,12 @@ def sweep(
     tensor([[[3.5000, 0.0000]]])
     """
     columns = weight.shape[2]
-    old = weight.transpose(1, 2).contiguous()
+    old = _turned(weight)
     new, change = torch.empty_like(old), torch.empty_like(old)
     kept = torch.empty(old.shape, dtype=torch.bool, device=old.device)
     tile = width if joint or width >= TILE else TILE - TILE % width
     block = max(block - block % width, width)
+    spreads = _inverses(factor, tile if width <= _WIDE or joint else TILE, block)
     for start in range(0, columns, block):
         stop = min(start + block, columns)
         owed = torch.bmm(factor[:, :start, start:stop].mT, change[:, :start])
@@ -78,22 +79,29 @@ def sweep(
         step = TILE if fixed is not None else tile
         for at in range(start, stop, step):
             part = slice(at, min(at + step, stop))
-            here = factor[:, part, part]
+            here, spread = factor[:, part, part], spreads[at]
             due = owed[:, at - start : part.stop - start]
             if at > start:
                 due = torch.baddbmm(due, factor[:, start:at, part].mT, change[:, start:at])
-            now = old[:, part] - torch.linalg.solve_triangular(here.mT, due, upper=False)
+            now = torch.baddbmm(old[:, part], spread.mT, due, alpha=-1)
             if fixed is not None:
-                mask = fixed[:, at - start : part.stop - start]
-                new[:, part] = _columns(now, here, lambda *_, mask=mask: mask, part.stop - at, at)[0]
+                mask = kept[:, part] = fixed[:, at - start : part.stop - start]
+                _columns(now, here, spread, lambda *_, mask=mask: mask, part.stop - at, at, mask)
             elif joint:
-                mask = choose(now, here, at)
-                new[:, part] = refit(now, here, mask)
+                mask = kept[:, part] = choose(now, here, at)
+                now = refit(now, here, mask)
             else:
-                new[:, part], mask = _columns(now, here, choose, width, at)
-            kept[:, part] = mask
-            torch.sub(new[:, part], old[:, part], out=change[:, part])
-    return Swept(new.transpose(1, 2).contiguous(), kept.transpose(1, 2).contiguous())
+                _columns(now, here, spread, choose, width, at, kept[:, part])
+            new[:, part] = now
+            torch.sub(now, old[:, part], out=change[:, part])
+    return Swept(_turned(new), _turned(kept))
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Each matrix transposed, contiguous; one at a time where there are few, which torch does in blocks."""
+    if len(x) > 8:
+        return x.transpose(1, 2).contiguous()
+    return torch.stack([matrix.t().contiguous() for matrix in x]) if len(x) > 1 else x[0].t().contiguous()[None]
 
 
 def _decide(old: Tensor, owed: Tensor, factor: Tensor, choose: Choose, start: int, stop: int, width: int) -> Tensor:
@@ -103,22 +111,38 @@ def _decide(old: Tensor, owed: Tensor, factor: Tensor, choose: Choose, start: in
     return torch.cat([choose(now[:, p], here[:, p, p], start + p.start) for p in parts], 1)
 
 
-def _columns(now: Tensor, here: Tensor, choose: Choose, width: int, at: int) -> tuple[Tensor, Tensor]:
-    """One tile, column after column: what goes is divided among the columns to its right."""
+def _inverses(factor: Tensor, tile: int, block: int) -> dict[int, Tensor]:
+    """Inverses of the tiles on the diagonal of R, by their first column."""
+    columns = factor.shape[1]
+    starts = [at for start in range(0, columns, block) for at in range(start, min(start + block, columns), tile)]
+    ends = [min(at + tile, at - at % block + block, columns) for at in starts]
+    whole = [at for at, end in zip(starts, ends, strict=True) if end - at == tile]
+    found = {}
+    if whole:
+        tiles = torch.stack([factor[:, at : at + tile, at : at + tile] for at in whole])
+        eye = torch.eye(tile, dtype=factor.dtype, device=factor.device).expand_as(tiles)
+        found = dict(zip(whole, torch.linalg.solve_triangular(tiles, eye, upper=True), strict=True))
+    for at, end in zip(starts, ends, strict=True):
+        if at not in found:
+            eye = torch.eye(end - at, dtype=factor.dtype, device=factor.device).expand(len(factor), -1, -1)
+            found[at] = torch.linalg.solve_triangular(factor[:, at:end, at:end], eye, upper=True)
+    return found
+
+
+def _columns(now: Tensor, here: Tensor, spread: Tensor, choose: Choose, width: int, at: int, kept: Tensor) -> None:
+    """One tile in place, column after column: what goes is divided among the columns to its right."""
     columns = now.shape[1]
-    eye = torch.eye(columns, dtype=here.dtype, device=here.device).expand_as(here)
-    spread = torch.linalg.solve_triangular(here, eye, upper=True)
-    spread = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what a unit that goes takes along
-    kept = torch.empty(now.shape, dtype=torch.bool, device=now.device)
+    share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what a unit that goes takes along
     for first in range(0, columns, width):
         last = min(first + width, columns)
-        kept[:, first:last] = choose(now[:, first:last], here[:, first:last, first:last], at + first)
-        gone = (~kept[:, first:last]).to(now.dtype)
+        mask = choose(now[:, first:last], here[:, first:last, first:last], at + first)
+        kept[:, first:last] = mask
+        gone = (~mask).to(now.dtype)
         for j in range(first, last):
             if j + 1 < columns:
                 lost = now[:, j] * gone[:, j - first]
-                now[:, j + 1 :].addcmul_(spread[:, j, j + 1 :, None], lost[:, None], value=-1)
-    return now.mul_(kept), kept
+                now[:, j + 1 :].addcmul_(share[:, j, j + 1 :, None], lost[:, None], value=-1)
+    now.mul_(kept)
 
 
 def refit(now: Tensor, here: Tensor, mask: Tensor) -> Tensor:
