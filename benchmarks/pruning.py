@@ -36,7 +36,7 @@ METHODS: dict[str, Any] = {
     "wanda": "wanda",
     "sparsegpt": "sparsegpt",
     "obs, hessian": gs.prune.OBS("hessian"),
-    "obs, fisher": gs.prune.OBS(per_sample=True),
+    "obs, fisher": gs.prune.OBS("fisher"),
 }
 PLAN = {
     "50%": ["magnitude", "wanda", "sparsegpt", "obs, hessian"],
@@ -212,9 +212,10 @@ def table(found: dict[str, Any]) -> str:
     lines = [f"*{found['machine']}, torch {found['torch']}; made by `benchmarks/pruning.py`.*", ""]
     if part := found.get("quality"):
         lines += [
-            f"all-MiniLM-L6-v2 as published, all 36 linear layers pruned, no training; calibrated on {part['calibration']}",
-            f"verses. Cosine of the embeddings of {part['test']} other verses to the dense model's, and how many of them",
-            f"are found first among {part['test']} in another translation (dense {part['dense']['found']:.1%}).",
+            "all-MiniLM-L6-v2 as published, all 36 linear layers pruned, no training; calibrated on",
+            f"{part['calibration']} verses. Cosine of the embeddings of {part['test']} other verses to the dense",
+            f"model's, and how many are found first among {part['test']} in another translation",
+            f"(dense {part['dense']['found']:.1%}).",
             "", "| pattern | method | cosine | found | layer error | seconds |", "|---|---|--:|--:|--:|--:|",
         ]  # fmt: skip
         for r in part["rows"]:
@@ -260,7 +261,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {"speed": speed, "cnn": cnn, "q
 
 
 def run(parts: list[str] | None = None) -> dict[str, Any]:
-    """Measure some parts or all, keep what was measured before, write the table. `gossamer bench pruning` calls this."""
+    """Measure some parts or all, keep what was measured before, write the table; for `gossamer bench pruning` too."""
     torch.manual_seed(0)
     machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores (shared)"
     found: dict[str, Any] = {}

@@ -129,6 +129,7 @@ def test_convolutional_network():
 
 
 def causal(kind):
+    pytest.importorskip("transformers")
     from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
     if kind == "gpt2":
@@ -184,6 +185,7 @@ def test_blocks_of_a_language_model_see_pruned_inputs():
 
 
 def test_bert_with_padding():
+    pytest.importorskip("transformers")
     from transformers import BertConfig, BertModel
 
     config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)

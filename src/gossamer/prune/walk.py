@@ -102,6 +102,7 @@ class Walk:
         self.modules = dict(model.named_modules())
         self.kept: dict[str, list[Any]] = {}  # outputs of the blocks that are done, a batch each ...
         self.shapes: dict[str, list[Any]] = {}  # ... or just their shapes, where nobody reads them any more
+        self.visiting: tuple[str | None, dict[str, Tensor]] = (None, {})
         self.blocks, self.chain = self._survey()
 
     # -- finding out how the model uses its blocks
@@ -211,10 +212,8 @@ class Walk:
     ) -> Any:
         block = self.modules[name]
         prefix = f"{name}." if name else ""
-        lent: dict[str, Tensor] = {}
+        lent = dict(self._lent(name, block))
         if self.device is not None:
-            state = {**dict(block.named_parameters()), **dict(block.named_buffers())}
-            lent = {f"block.{n}": _dense(t).to(self.device) for n, t in state.items()}
             args, kwargs = tree_map_only(Tensor, lambda t: t.to(self.device), (args, kwargs))
         lent.update({f"block.{n.removeprefix(prefix)}": t for n, t in weights.items()})
         run = _Lent(block, forward)
@@ -225,6 +224,16 @@ class Walk:
                 out = functional_call(run, lent, args, kwargs)
         home = self._home(block)
         return out if self.device is None else tree_map_only(Tensor, lambda t: t.to(home), out)
+
+    def _lent(self, name: str, block: nn.Module) -> dict[str, Tensor]:
+        """Parameters and buffers of a block where it computes; those of the last block asked for are kept there."""
+        if self.device is None:
+            return {}
+        if self.visiting[0] != name:
+            state = {**dict(block.named_parameters()), **dict(block.named_buffers())}
+            self.visiting = (name, {})  # the last ones leave before the next ones come
+            self.visiting = (name, {f"block.{n}": _dense(t).to(self.device) for n, t in state.items()})
+        return self.visiting[1]
 
     def _home(self, block: nn.Module) -> torch.device:
         return next((p.device for p in block.parameters()), torch.device("cpu"))
