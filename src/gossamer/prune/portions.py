@@ -95,8 +95,10 @@ def keep_few(scores: Tensor, n: int) -> Tensor:
     tensor([ True, False,  True, False])
     """
     columns = scores.shape[1]
-    at = torch.arange(columns, device=scores.device)
-    earlier = (at[:, None] < at[None, :])[None, :, :, None]  # [., j, i, .]: column j comes before column i
-    one, other = scores[:, :, None], scores[:, None]
-    above = torch.where(earlier, one >= other, one > other)
-    return above.sum(1, dtype=torch.int8) < n
+    above = torch.zeros(scores.shape, dtype=torch.int8, device=scores.device)  # how many columns go before this one
+    for apart in range(1, columns):
+        won = (scores[:, :-apart] >= scores[:, apart:]).view(torch.int8)
+        above[:, apart:] += won
+        above[:, :-apart] -= won
+    behind = torch.arange(columns - 1, -1, -1, dtype=torch.int8, device=scores.device)
+    return above.add_(behind[None, :, None]) < n
