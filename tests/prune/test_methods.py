@@ -13,7 +13,8 @@ from gossamer.prune.portions import Portions, keep_few
 
 PATTERNS = [
     "2:4", "1:3", "8:16", "2:32", "16:40", "4:2:8", "all:2:8", "64:2:16", "16:2:32", "3:2:5", "60%", "60% per row",
-    "0%", "100%", "fan-in 90%", "fan-in k=1", "block 4x4 80%", "block 3x5 50%", "1:4:g2", "2:4:g1", "|x| > 0.5", "keep all",
+    "0%", "100%", "fan-in 90%", "fan-in k=1", "block 4x4 80%", "block 3x5 50%", "1:4:g2", "2:4:g1",
+    "|x| > 0.5", "keep all",
 ]  # fmt: skip
 METHODS = [Magnitude(), Wanda(), SparseGPT(), OBS("hessian"), OBS("fisher")]
 

@@ -2,10 +2,10 @@
 
 from gossamer.prune.curvature import Gram
 from gossamer.prune.distill import Distill, distill_hidden, distill_logits
-from gossamer.prune.gradual import gradual
 from gossamer.prune.methods import OBS, Known, Magnitude, Method, Pruned, SparseGPT, Wanda
-from gossamer.prune.oneshot import oneshot
+from gossamer.prune.once import oneshot
 from gossamer.prune.report import LayerReport, Report
+from gossamer.prune.staged import gradual
 
 __all__ = [
     "oneshot",

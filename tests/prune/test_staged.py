@@ -6,8 +6,8 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.prune.decay import SharedNM, on_the_way
-from gossamer.prune.gradual import _shares
 from gossamer.prune.schedules import SCHEDULES, as_schedule
+from gossamer.prune.staged import _shares
 
 
 def setup(how="2:8", **options):
