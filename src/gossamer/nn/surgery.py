@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gossamer.formats import Format, Masked, as_format
+from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.names import Where, by_layer, chosen, layer_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern

@@ -3,20 +3,7 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
-from gossamer.ops import (
-    aten,
-    backward,
-    create,
-    dispatch,
-    inplace,
-    interop,
-    layers,
-    matmul,
-    pointwise,
-    reductions,
-    shape,
-    softmax,
-)
+from gossamer.ops import aten, backward, create, dispatch, inplace, interop, layers, matmul, pointwise, reductions, shape, softmax
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch

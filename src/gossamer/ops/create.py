@@ -143,7 +143,7 @@ def detached(input: SparseTensor) -> SparseTensor:
 
 
 def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
-    """Aten's own form of ``to``."""
+    """aten's own form of ``to``."""
     values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
     structure: Structure = input.structure.to(values.device)
     return _keep(SparseTensor(values, structure), input)

@@ -16,7 +16,7 @@ from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
 @implements(F.linear, (Dense, Format, Dense))
 def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
-    """X @ weight.T + bias for a sparse weight."""
+    """x @ weight.T + bias for a sparse weight."""
     shape = weight._dense_shape
     if len(shape) != 2 or input.dtype != weight._values.dtype or input.shape[-1:] != shape[1:]:
         return NotImplemented  # torch's own error, from the dense path
