@@ -6,6 +6,25 @@ from gossamer.formats.compressed import CSC, CSF, CSR, DCSR
 from gossamer.formats.coo import COO
 from gossamer.formats.ell import ELL
 from gossamer.formats.masked import Dense, Masked
+from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNM, PackedRows
 from gossamer.formats.structure import Structure
 
-__all__ = ["BSR", "COO", "CSC", "CSF", "CSR", "DCSR", "ELL", "Dense", "Format", "Masked", "Structure", "as_format"]
+__all__ = [
+    "BSR",
+    "COO",
+    "CSC",
+    "CSF",
+    "CSR",
+    "DCSR",
+    "ELL",
+    "Condensed",
+    "Dense",
+    "Format",
+    "Masked",
+    "PackedCSR",
+    "PackedGroupedNM",
+    "PackedNM",
+    "PackedRows",
+    "Structure",
+    "as_format",
+]

@@ -44,6 +44,8 @@ class Format:
     any_pattern: bool = True
     #: Does the class have its own map from dimensions to levels, beyond their order?
     own_map: ClassVar[bool] = False
+    #: Are the entries stored in ascending order of their coordinates in the levels?
+    ordered: ClassVar[bool] = True
     _known: ClassVar[dict[str, type[Format]]] = {}
 
     def __init__(self, *levels: str | Level, order: Sequence[int] | None = None) -> None:
@@ -56,7 +58,7 @@ class Format:
         integers = self.order is None or all(type(d) is int for d in self.order)
         if self.order is not None and not (integers and sorted(self.order) == list(range(self.groups(len(levels))))):
             raise ValueError(
-                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one entry a dimension"
+                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one a dimension"
             )
         if self.order is not None and list(self.order) == sorted(self.order):
             self.order = None

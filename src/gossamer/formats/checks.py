@@ -1,8 +1,8 @@
 """Outside data is not trusted: every promise that a format makes is checked before a kernel sees an array.
 
-What a level promises it checks itself (:meth:`Level.check`); here is what no level can see alone: the shape, the kind of
-the tensors, the number of values, the order of the entries, zeros in the padding. A broken promise is a ValueError, a
-thing of the wrong kind a TypeError, and the message names the format and what was promised.
+What a level promises it checks itself (:meth:`Level.check`); here is what no level can see alone: the shape, the kind
+of the tensors, the number of values, the order of the entries, zeros in the padding. A broken promise is a ValueError,
+a thing of the wrong kind a TypeError, and the message names the format and what was promised.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def check(structure: Structure, values: Tensor) -> None:
 
 def _one_index_type(who: str, arrays: Mapping[str, Tensor]) -> None:
     """Kernels read all index arrays of a tensor with one type."""
-    types = {name: array.dtype for name, array in arrays.items() if array.dtype != torch.bool}
+    types = {name: array.dtype for name, array in arrays.items() if array.dtype not in (torch.bool, torch.uint8)}
     if len(set(types.values())) > 1:
         given = ", ".join(f"{name} {dtype}" for name, dtype in types.items())
         raise ValueError(f"{who}: index arrays must all be int32 or all int64, not {given}")
@@ -125,6 +125,7 @@ def _check_entries(who: str, structure: Structure, values: Tensor) -> None:
     for coord, size in zip(coords[1:], format.level_sizes(shape)[1:], strict=True):
         number = number * size + coord
     number = number if valid is None else number[valid]
+    number = number if format.ordered else number.sort().values
     if number.numel() > 1 and not bool((number[1:] > number[:-1]).all()):
         raise ValueError(f"{who}: entries are not in ascending order, or one is there twice")
     if valid is not None and bool((values.reshape(-1)[~valid] != 0).any()):

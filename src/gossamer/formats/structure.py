@@ -36,7 +36,7 @@ class Matrix(NamedTuple):
     rows: int  # of the tensor: its first dimension
     cols: int  # of the tensor: all others
     transposed: bool  # the arrays describe the transpose
-    index: Tensor | None  # place of entry i in the flattened values (None: i)
+    index: Tensor | None  # type: ignore[assignment]  # place of entry i in the flattened values (None: i)
 
 
 class Structure:
@@ -78,7 +78,7 @@ class Structure:
             coords, number = [c[order] for c in coords], number[order]
         arrays, place, positions = _pack(format.stack(len(shape)), coords, number, sizes)
         small = max(positions, keys.numel(), *sizes) <= INT32
-        arrays = {k: a if a.dtype == torch.bool or not small else a.int() for k, a in arrays.items()}
+        arrays = {k: a.int() if small and a.dtype == torch.int64 else a for k, a in arrays.items()}
         if order is not None:
             place = torch.empty_like(place).index_copy_(0, order, place)
         return cls(format, shape, arrays, keys.device), place
@@ -207,6 +207,12 @@ class Structure:
             return self
         return Structure(self.format, self.shape, {k: a.to(device) for k, a in self.arrays.items()}, device)
 
+    def places(self) -> tuple[Tensor, Tensor | None]:
+        """Row-major number of every place of the values (0 for padding), and which are real: what a trace can size."""
+        coords, valid = self.positions()
+        keys = ravel(self.format.from_levels(coords, self.shape), self.format.group_sizes(self.shape))
+        return keys if valid is None else keys.masked_fill(~valid, 0), valid
+
     def nbytes(self) -> int:
         """Bytes of the index arrays."""
         return sum(a.numel() * a.element_size() for a in self.arrays.values())
@@ -287,6 +293,6 @@ def _sorted_matrix(structure: Structure) -> Matrix:
         keys, where = keys[order], order if where is None else where[order]
     bounds = torch.arange(rows + 1, device=keys.device) * cols
     pos, crd = torch.searchsorted(keys, bounds), keys % cols if cols else keys
-    if max(rows, cols, keys.numel()) <= INT32:
+    if max(rows, cols, math.prod(structure.value_shape)) <= INT32:
         pos, crd = pos.int(), crd.int()
     return Matrix(pos, crd, rows, cols, False, where)

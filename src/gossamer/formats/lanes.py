@@ -1,0 +1,165 @@
+"""The levels of the packed formats: rows sorted by how full they are, and sixteen of them side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
+
+LANES = 16  # rows side by side: the float32 lanes of a 512-bit vector
+
+
+@dataclass(frozen=True)
+class Slots(Level):
+    """Every coordinate once below each parent, the fullest first: the one in slot s is ``crd[p * size + s]``.
+
+    Rows with as many entries then lie side by side, so a kernel that takes several at once does nothing in vain.
+
+    Examples
+    --------
+    >>> import torch
+    >>> arrays, position, n = Slots().pack(torch.tensor([0, 0, 0]), torch.tensor([1, 2, 2]), 1, 3)
+    >>> arrays["crd"], position
+    (tensor([2, 1, 0]), tensor([1, 0, 0]))
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("crd",)
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        counts = torch.bincount(parent * size + coord, minlength=parents * size).view(parents, size)
+        crd = torch.argsort(counts, dim=1, descending=True, stable=True)
+        slot = torch.empty_like(crd).scatter_(1, crd, torch.arange(size, device=coord.device).expand_as(crd))
+        return {"crd": crd.view(-1)}, parent * size + slot.view(-1)[parent * size + coord], parents * size
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        parent = torch.arange(parents, device=device)[:, None].expand(parents, size).reshape(-1)
+        return parent, arrays["crd"].long(), None
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        crd = arrays["crd"]
+        _require(crd.dtype == torch.int32, f"crd is {crd.dtype}, must be torch.int32")
+        _require(tuple(crd.shape) == (parents * size,), f"crd is {tuple(crd.shape)}, must be {parents} x {size} long")
+        every = torch.arange(size, dtype=crd.dtype, device=crd.device)
+        whole = bool((crd.view(parents, size).sort(1).values == every).all())
+        _require(whole, "crd must hold every coordinate once below each parent")
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * size
+
+
+@dataclass(frozen=True)
+class Lanes(Level):
+    """Sixteen parents side by side: entry j below parent p is at ``(pos[p // 16] + j) * 16 + p % 16``.
+
+    ``crd`` is one byte, so at most 254 coordinates; an unused place holds ``size``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> arrays, position, n = Lanes().pack(torch.tensor([0, 0, 1]), torch.tensor([4, 7, 2]), 16, 8)
+    >>> position.tolist(), arrays["pos"].tolist(), arrays["crd"][:2].tolist(), arrays["crd"][16:18].tolist()
+    ([0, 16, 1], [0, 2], [4, 2], [7, 8])
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        groups = parents // LANES
+        step = _rank(parent)
+        pos = torch.zeros(groups + 1, dtype=torch.int64, device=coord.device)
+        need = torch.zeros_like(pos[1:]).scatter_reduce_(0, parent // LANES, step + 1, "amax")
+        torch.cumsum(need, 0, out=pos[1:])
+        position = (pos[parent // LANES] + step) * LANES + parent % LANES
+        return {"pos": pos, "crd": _bytes(coord, position, int(pos[-1]) * LANES, size)}, position, int(pos[-1]) * LANES
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        pos, crd = arrays["pos"].long(), arrays["crd"]
+        steps = crd.numel() // LANES
+        group = torch.repeat_interleave(torch.arange(parents // LANES, device=device), pos.diff(), output_size=steps)
+        return _lanes(group), crd.long(), crd < size
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        pos, crd = arrays["pos"], arrays["crd"]
+        _require(pos.dtype == torch.int32 and pos.dim() == 1, f"pos is {pos.dtype}, must be torch.int32 of 1 dimension")
+        groups = parents // LANES
+        _require(pos.numel() == groups + 1, f"pos has {pos.numel()} entries, must have {groups + 1} (groups + 1)")
+        _require(int(pos[0]) == 0, f"pos starts at {int(pos[0])}, must start at 0")
+        _require(int(pos[-1]) * LANES == crd.numel(), f"pos ends at {int(pos[-1])}, must be {crd.numel()} / {LANES}")
+        _require(not bool((pos[1:] < pos[:-1]).any()), "pos runs backwards, must never decrease")
+        _check_bytes(crd, size)
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return arrays["crd"].numel()
+
+
+@dataclass(frozen=True)
+class FixedLanes(Level):
+    """Sixteen parents side by side, ``width`` places each.
+
+    Entry j below parent p is at ``(p // 16 * width + j) * 16 + p % 16``.
+
+    The coordinates may be cut into ``parts`` of the same size, none of which has more than its share of the places.
+
+    Examples
+    --------
+    >>> import torch
+    >>> arrays, position, n = FixedLanes(2).pack(torch.tensor([0, 0, 1]), torch.tensor([4, 7, 2]), 16, 8)
+    >>> position.tolist(), n
+    ([0, 16, 1], 32)
+    """
+
+    width: int = 1
+    parts: int = 1
+    arrays: ClassVar[tuple[str, ...]] = ("crd",)
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        self._check_parts(parent, coord, size)
+        position = (parent // LANES * self.width + _rank(parent)) * LANES + parent % LANES
+        return {"crd": _bytes(coord, position, parents * self.width, size)}, position, parents * self.width
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        group = torch.arange(parents // LANES * self.width, device=device) // self.width
+        return _lanes(group), arrays["crd"].long(), arrays["crd"] < size
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        crd, places = arrays["crd"], parents * self.width
+        _require(crd.numel() == places, f"crd has {crd.numel()} places, must have {parents} x {self.width}")
+        _check_bytes(crd, size)
+        parent, coord, valid = self.unpack(arrays, parents, size, crd.device)
+        self._check_parts(parent[valid], coord[valid], size)
+
+    def _check_parts(self, parent: Tensor, coord: Tensor, size: int) -> None:
+        """No part may hold more than its share: n of each m."""
+        n, m = self.width // self.parts, size // self.parts
+        most = int(torch.bincount(parent * self.parts + coord // m).max()) if parent.numel() else 0
+        _require(most <= n, f"a row keeps {most} of {m} columns, at most {n} of each {m} fit")
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents * self.width
+
+
+def _rank(parent: Tensor) -> Tensor:
+    """How many entries of the same parent come before each; those of one parent come one after the other."""
+    every = torch.arange(parent.numel(), device=parent.device)
+    new = torch.ones_like(parent, dtype=torch.bool)
+    new[1:] = parent[1:] != parent[:-1]
+    return every - torch.cummax(torch.where(new, every, 0), 0).values if parent.numel() else every
+
+
+def _bytes(coord: Tensor, position: Tensor, places: int, size: int) -> Tensor:
+    crd = torch.full((places,), size, dtype=torch.uint8, device=coord.device)
+    crd[position] = coord.to(torch.uint8)
+    return crd
+
+
+def _lanes(group: Tensor) -> Tensor:
+    return (group[:, None] * LANES + torch.arange(LANES, device=group.device)).reshape(-1)
+
+
+def _check_bytes(crd: Tensor, size: int) -> None:
+    _require(crd.dtype == torch.uint8 and crd.dim() == 1, f"crd is {crd.dtype}, must be torch.uint8 of 1 dimension")
+    _require(not bool((crd > size).any()), f"crd has a coordinate outside 0 .. {size}")

@@ -1,0 +1,185 @@
+"""What pack_ chooses from: formats in the order in which the CPU kernels read them.
+
+Each is a stack of levels over a map that cuts rows and columns: sixteen rows side by side, and columns in tiles, where
+one byte says which. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import comb
+
+from torch import Tensor
+
+from gossamer.formats.base import Format
+from gossamer.formats.lanes import LANES, FixedLanes, Lanes, Slots
+
+_TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
+_BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
+_WINDOW = 32  # columns: what one permute of AVX-512 can look up
+
+
+def block_of(rows: int) -> int:
+    """Rows of a block: as many blocks as needed, all of about one size, a multiple of 16.
+
+    Examples
+    --------
+    >>> [block_of(rows) for rows in (10, 384, 768, 1000)]
+    [16, 384, 384, 336]
+    """
+    blocks = max(-(-rows // _BLOCK), 1)
+    return max(-(-rows // (blocks * LANES)) * LANES, LANES)
+
+
+class PackedRows(Format):
+    """Base of the packed formats: what the native kernels read."""
+
+    ordered = False
+    #: Columns of a tile; of a window, and steps in one (0: the pattern is not regular).
+    tile: int
+    window: int = 0
+    per: int = 0
+
+    def groups(self, ndim: int) -> int:
+        return 2
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class PackedCSR(PackedRows):
+    """Any pattern, in the order of the CPU kernels: about 5.4 bytes a value at 90 % sparsity.
+
+    In levels: ``dense`` blocks of rows and ``dense`` tiles of columns, in one of them the rows in slots, the fullest
+    first, and their columns sixteen rows side by side.
+
+    Parameters
+    ----------
+    tile
+        Columns of a tile, at most 254. 128 suits all; 240 is faster from 90 % sparsity and 16 tokens on, and slower for
+        one token.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(32, 64), "90%", format=gs.formats.PackedCSR())
+    >>> torch.nn.functional.linear(torch.randn(4, 64), w).shape
+    torch.Size([4, 32])
+    """
+
+    def __init__(self, tile: int = _TILE) -> None:
+        if type(tile) is not int or not 1 <= tile <= 254:
+            raise ValueError(f"tile={tile!r} must be an integer in 1 .. 254")
+        self.tile = tile
+        super().__init__("dense", "dense", Slots(), Lanes())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'' if self.tile == _TILE else self.tile})"
+
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        rows, cols = self.group_sizes(shape)
+        block = block_of(rows)
+        return (-(-rows // block), -(-cols // self.tile), block, self.tile)
+
+    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        row, col = coords
+        block = block_of(self.group_sizes(shape)[0])
+        return [row // block, col // self.tile, row % block, col % self.tile]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        block = block_of(self.group_sizes(shape)[0])
+        return [coords[0] * block + coords[2], coords[1] * self.tile + coords[3]]
+
+
+class Condensed(PackedCSR):
+    """Constant fan-in, with ablated rows left out: SRigL's layer. Rows without a value take no step of any kernel.
+
+    The kernels read it as they read :class:`PackedCSR`: what counts for them is how many values a row keeps in a tile
+    of 128 columns, which a constant fan-in leaves open.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.sparsify(torch.randn(32, 64), "fan-in 90%", format=gs.formats.Condensed()).nnz
+    192
+    """
+
+
+class PackedNM(PackedRows):
+    """At most n of each m columns stay, for n:m patterns: 5 bytes a value. Refuses a tensor that keeps more.
+
+    In levels: ``dense`` groups of sixteen rows, ``dense`` windows of columns (as many times m as fit into 32),
+    ``dense`` rows of a group, and as many places for each row of a window as the pattern keeps there.
+
+    Parameters
+    ----------
+    n, m
+        As in :class:`gossamer.NM`; m at most 254.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.sparsify(torch.randn(16, 64), "2:4", format=gs.formats.PackedNM(2, 4)).values().numel()
+    512
+    """
+
+    any_pattern = False
+
+    def __init__(self, n: int, m: int) -> None:
+        if type(n) is not int or type(m) is not int or not 1 <= n <= m <= 254:
+            raise ValueError(f"{type(self).__name__} needs integers 1 <= n <= m <= 254, not n={n!r}, m={m!r}")
+        self.n, self.m = n, m
+        blocks = max(_WINDOW // m, 1)
+        self.tile = self.window = blocks * m
+        self.per = blocks * n
+        super().__init__("dense", "dense", "dense", FixedLanes(self.per, blocks))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.n}, {self.m})"
+
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        rows, cols = self.group_sizes(shape)
+        block = block_of(rows)
+        return (-(-rows // block) * block // LANES, -(-cols // self.window), LANES, self.window)
+
+    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        row, col = coords
+        return [row // LANES, col // self.window, row % LANES, col % self.window]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        return [coords[0] * LANES + coords[2], coords[1] * self.window + coords[3]]
+
+
+class PackedGroupedNM(PackedNM):
+    """STen's grouped n:m. For these kernels what matters is n:m: the groups cost nothing and gain nothing.
+
+    A row's patterns are read one after the other with its sum in registers; the order of lines that lets STen keep
+    activations in registers instead would send every sum through memory, at one load and one store for n
+    multiplications.
+
+    Parameters
+    ----------
+    n, m, g
+        As in :class:`gossamer.GroupedNM`.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(64, 64), "1:4:g8", format=gs.formats.PackedGroupedNM(1, 4, 8))
+    >>> w.format, w.nnz
+    (PackedGroupedNM(1, 4, 8), 1024)
+    """
+
+    def __init__(self, n: int, m: int, g: int) -> None:
+        super().__init__(n, m)
+        if type(g) is not int or g < 1:
+            raise ValueError(f"g={g!r} must be a positive integer: how many rows of a chunk share a pattern")
+        self.g = g
+
+    def __repr__(self) -> str:
+        return f"PackedGroupedNM({self.n}, {self.m}, {self.g})"
+
+    @property
+    def chunk(self) -> int:
+        """Rows of a chunk, in which each of the C(m, n) patterns is used g times."""
+        return comb(self.m, self.n) * self.g

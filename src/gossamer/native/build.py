@@ -1,0 +1,134 @@
+"""Compile C++ sources into a shared library, once for each source, compiler and processor family.
+
+Why at first use and not at install: ``pip install`` then never needs a compiler, never fails for want of one, and never
+pulls torch into a build environment; the library is built by the compiler and for the machine that run it, in a few
+seconds; an editable install rebuilds when a source changes. A finished library is renamed into place, so two processes
+that build at the same time both end with a whole one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+COMMON = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-Wno-psabi")
+
+
+class BuildError(RuntimeError):
+    """The library could not be built; the message says why."""
+
+
+def cache_dir() -> Path:
+    """Return where built code is kept: ``$GOSSAMER_CACHE``, or ``gossamer`` in the user's cache folder."""
+    if own := os.environ.get("GOSSAMER_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gossamer"
+
+
+def compiler() -> list[str] | None:
+    """Return the C++ compiler as the start of a command: ``$CXX``, or the first of c++, g++ and clang++; or None."""
+    for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        words = shlex.split(name)
+        if words and (path := shutil.which(words[0])):
+            return [path, *words[1:]]
+    return None
+
+
+def build(
+    name: str,
+    units: Mapping[str, tuple[Path, Sequence[str]]],
+    headers: Sequence[Path],
+    *,
+    stub: str | None = None,
+    flags: Sequence[str] = (),
+) -> Path:
+    """Build a shared library and return its path; a library built before from the same sources is used again.
+
+    Parameters
+    ----------
+    name
+        Of the library.
+    units
+        For each object file its source and the flags of its own.
+    headers
+        What the sources include: part of what decides whether a built library is still good.
+    stub
+        SONAME of a library that will be in the process already (``libtorch_cpu.so``); it is linked as an empty stub, so
+        that nothing of it is needed here.
+    flags
+        More flags for all units and the link.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> source = Path(tempfile.mkdtemp()) / "two.cpp"
+    >>> _ = source.write_text('extern "C" int two() { return 2; }')
+    >>> build("two", {"two": (source, [])}, []).name  # doctest: +SKIP
+    'two-3f0c1a9b5e7d2468.so'
+    """
+    command = compiler()
+    if command is None:
+        raise BuildError("no C++ compiler: install one (Debian: apt-get install g++), or name it in $CXX")
+    folder = cache_dir() / "native"
+    target = folder / f"{name}-{_key(command, units, headers, stub, flags)}.so"
+    if target.exists():
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
+            made = _compile(command, units, Path(work), stub, [*COMMON, *flags])
+            os.replace(made, target)
+    except OSError as error:
+        raise BuildError(f"can't write to {folder}: {error}; name another folder in $GOSSAMER_CACHE") from error
+    return target
+
+
+def _key(
+    command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object
+) -> str:
+    digest = hashlib.sha256(repr((_version(command), COMMON, platform.machine(), more)).encode())
+    for name, (path, own) in sorted(units.items()):
+        digest.update(repr((name, tuple(own))).encode() + path.read_bytes())
+    for path in sorted(headers):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _version(command: list[str]) -> str:
+    """Return the compiler and its size and time: cheaper than asking for its version, and changes when it does."""
+    real = Path(command[0]).resolve()
+    return f"{real} {real.stat().st_size} {real.stat().st_mtime_ns} {command[1:]}"
+
+
+def _compile(
+    command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], work: Path, stub: str | None, flags: list[str]
+) -> Path:
+    def one(item: tuple[str, tuple[Path, Sequence[str]]]) -> Path:
+        name, (source, own) = item
+        _run([*command, *flags, *own, "-c", str(source), "-o", str(work / f"{name}.o")])
+        return work / f"{name}.o"
+
+    with ThreadPoolExecutor() as pool:
+        objects = [str(path) for path in pool.map(one, units.items())]
+    link: list[str] = []
+    if stub is not None:
+        (work / "empty.cpp").write_text("")
+        _run([*command, "-shared", "-fPIC", f"-Wl,-soname,{stub}", str(work / "empty.cpp"), "-o", str(work / stub)])
+        link = ["-Wl,--no-as-needed", str(work / stub)]
+    _run([*command, "-shared", *flags, *objects, *link, "-o", str(work / "library.so")])
+    return work / "library.so"
+
+
+def _run(command: list[str]) -> None:
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise BuildError(f"{shlex.join(command)} failed:\n{answer.stderr[-4000:]}")

@@ -1,0 +1,82 @@
+// All kernels for one instruction set: compiled once for each, with its flags and its ISA (a namespace) and WIDTH.
+// Only static functions and the one table leave here, so nothing built for a newer processor is ever called on an older.
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "rows.h"
+
+namespace gossamer {
+float* scratch(size_t bytes);  // this thread's own memory, at least so large, 64-byte aligned
+namespace ISA {
+
+#include "vec.h"
+
+#include "panel.h"
+
+#include "product.h"
+
+#include "token.h"
+
+#include "windows.h"
+
+#include "sample.h"
+
+constexpr int W = WIDTH, MOST = WIDTH == 16 ? 2 : 4, N = MOST * W;  // vectors and tokens at a time
+constexpr int R = WIDTH == 16 ? 4 : 2;                              // rows at a time: R * T sums, and T + 1 more registers
+
+static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
+  if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1);
+  if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1);
+  if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1);
+  return multiply_tokens<W, MOST, R>(p, first, tokens, b0, b1);
+}
+
+static int64_t items(const Product& p) {
+#if defined(__AVX512F__)
+  if (by_windows(p)) return (p.tokens + SHARE - 1) / SHARE * quads(p.a);
+#endif
+  return p.tokens == 1 ? p.a.blocks() : (p.tokens + N - 1) / N * p.a.blocks();
+}
+
+// Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
+static void product(const Product& p, int64_t begin, int64_t end) {
+#if defined(__AVX512F__)
+  if (by_windows(p)) return multiply_windows(p, begin, end);
+#endif
+  if (p.tokens == 1) return multiply_token(p, begin, end);
+  const int64_t blocks = p.a.blocks();
+  while (begin < end) {
+    const int64_t t = begin / blocks, b0 = begin % blocks;
+    const int64_t b1 = end - t * blocks < blocks ? end - t * blocks : blocks;
+    const int64_t tokens = p.tokens - t * N < N ? p.tokens - t * N : N;
+    some_tokens(p, t * N, tokens, b0, b1);
+    begin = t * blocks + b1;
+  }
+}
+
+static void sample(const Sample& p, int64_t begin, int64_t end) {
+  for (int64_t b = begin; b < end; b++) {
+    for (int64_t first = 0; first < p.tokens; first += N) {
+      const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;
+      if (tokens <= W) sample_tokens<W, 1>(p, first, tokens, b);
+      else if (tokens <= 2 * W) sample_tokens<W, 2>(p, first, tokens, b);
+      else sample_tokens<W, 4>(p, first, tokens, b);
+    }
+    clear_unused(p, b);
+  }
+}
+
+}  // namespace ISA
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define TEXT_(a) #a
+#define TEXT(a) TEXT_(a)
+extern const Kernels JOIN(kernels_, ISA);
+const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample};
+
+}  // namespace gossamer

@@ -1,0 +1,61 @@
+// Vectors of W floats by gcc's vector extensions, and the W x W transpose. Included by each instruction set's own file,
+// inside its own namespace, so that no two sets share a symbol.
+#define INLINE static inline __attribute__((always_inline))
+#define INLINE_MEMBER inline __attribute__((always_inline))
+
+template <int W> struct Types {
+  typedef float vec __attribute__((vector_size(W * 4), aligned(4), may_alias));
+  typedef int32_t ints __attribute__((vector_size(W * 4)));
+};
+template <int W> using Vec = typename Types<W>::vec;
+template <int W> using Ints = typename Types<W>::ints;
+
+template <int W> INLINE Vec<W> load(const float* p) { return *reinterpret_cast<const Vec<W>*>(p); }
+template <int W> INLINE void store(float* p, Vec<W> v) { *reinterpret_cast<Vec<W>*>(p) = v; }
+
+// One load to all lanes, kept in a register: left alone, gcc loads it again for each use.
+template <int W> INLINE Vec<W> broadcast(float s) {
+  Vec<W> v = s - Vec<W>{};
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__AVX__) || defined(__SSE2__)
+  asm("" : "+x"(v));
+#endif
+  return v;
+}
+
+template <int W, int S> INLINE Ints<W> swap_mask(bool high) {
+  Ints<W> m;
+  for (int l = 0; l < W; l++) m[l] = (l & S) ? (high ? W + l : W + l - S) : (high ? l + S : l);
+  return m;
+}
+
+// Butterflies: at distance S, exchange the off-diagonal S x S squares.
+template <int W, int S> INLINE void transpose_step(Vec<W>* a) {
+  if constexpr (S < W) {
+    const Ints<W> low = swap_mask<W, S>(false), high = swap_mask<W, S>(true);
+#pragma GCC unroll 16
+    for (int i = 0; i < W; i++)
+      if (!(i & S)) {
+        const Vec<W> p = a[i], q = a[i + S];
+        a[i] = __builtin_shuffle(p, q, low);
+        a[i + S] = __builtin_shuffle(p, q, high);
+      }
+    transpose_step<W, S * 2>(a);
+  }
+}
+template <int W> INLINE void transpose(Vec<W>* a) { transpose_step<W, 1>(a); }
+
+// Sums over the lanes of W vectors, as one vector: a transpose that adds as it goes.
+template <int W, int S> INLINE void sums_step(Vec<W>* a) {
+  if constexpr (S < W) {
+    const Ints<W> low = swap_mask<W, S>(false), high = swap_mask<W, S>(true);
+#pragma GCC unroll 16
+    for (int i = 0; i < W; i += 2 * S) a[i] = __builtin_shuffle(a[i], a[i + S], low) + __builtin_shuffle(a[i], a[i + S], high);
+    sums_step<W, S * 2>(a);
+  }
+}
+template <int W> INLINE Vec<W> sums(Vec<W>* a) {
+  sums_step<W, 1>(a);
+  return a[0];
+}

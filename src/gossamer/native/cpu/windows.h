@@ -1,0 +1,108 @@
+// out = act(x @ A.T + bias) for regular patterns with windows of at most 32 columns, by AVX-512; one thread's share.
+//
+// The sixteen rows of a group are the lanes. A window of a token's activations is two registers, and one permute gives
+// each lane the activation that its column names: no gather, no transpose of x or out, sums in registers from the first
+// column to the last. G groups x T tokens share the loads of columns and values (T times) and of activations (G times).
+// Floor for sixteen values and one token: one FMA and one permute: 1.33 cycles on Zen 4 (they share a port), 0.75 of the
+// FMA ceiling; on Intel both take port 5: half of it. Reached on Zen 4, one thread: 0.47 of the ceiling of 117 GFLOP/s at
+// 16 tokens and more, at every sparsity; at one token 33 GFLOP/s as long as the weight is in the second-level cache, 5
+// bytes a value. The panels of product.h are faster for many tokens at 75 % and less, and slower beyond: what they pay
+// for transposes and for sums in memory doesn't shrink with the density.
+
+#if defined(__AVX512F__)
+constexpr int G = 4, QUAD = G * LANES;  // groups at a time, and their rows
+
+// Windows [w0, w1) of GG groups and T tokens. LAST: some of their 32 activations lie behind the end of x.
+template <int GG, int T, bool LAST>
+INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, int64_t ldx, const float* values,
+                         const uint8_t* crd, __m512 (&acc)[GG][T]) {
+  const int64_t each = a.windows() * a.per * LANES;  // places of a group
+  const __m128i unused = _mm_set1_epi8(char(a.window));
+  const float* v = values + w0 * a.per * LANES;
+  const uint8_t* c = crd + w0 * a.per * LANES;
+  for (int64_t w = w0; w < w1; w++) {
+    __m512 low[T], high[T];
+    const int64_t left = a.cols - w * a.window;
+    const __mmask32 some = LAST ? (left >= 32 ? ~0u : (1u << left) - 1) : ~0u;
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      const float* from = x + t * ldx + w * a.window;
+      low[t] = LAST ? _mm512_maskz_loadu_ps(__mmask16(some), from) : _mm512_loadu_ps(from);
+      high[t] = LAST ? _mm512_maskz_loadu_ps(__mmask16(some >> 16), from + 16) : _mm512_loadu_ps(from + 16);
+    }
+    for (int64_t e = 0; e < a.per; e++, v += LANES, c += LANES)
+#pragma GCC unroll 4
+      for (int g = 0; g < GG; g++) {
+        const __m128i bytes = _mm_loadu_si128((const __m128i*)(c + g * each));
+        const __mmask16 used = _mm_cmpneq_epi8_mask(bytes, unused);
+        const __m512i named = _mm512_cvtepu8_epi32(bytes);
+        __m512 value = _mm512_loadu_ps(v + g * each);
+        asm("" : "+v"(value));
+        if (T == 1) _mm_prefetch((const char*)(v + g * each + 16 * LANES), _MM_HINT_T0);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; t++)
+          acc[g][t] = _mm512_mask3_fmadd_ps(_mm512_permutex2var_ps(low[t], named, high[t]), value, acc[g][t], used);
+      }
+  }
+}
+
+template <int GG, int T>
+static void windows_tokens(const Product& p, int64_t group, const float* x, float* out) {
+  const Rows& a = p.a;
+  const int64_t windows = a.windows(), start = group * windows * a.per * LANES;
+  const int64_t whole = a.cols < 32 ? 0 : (a.cols - 32) / a.window + 1;
+  __m512 acc[GG][T];
+#pragma GCC unroll 4
+  for (int g = 0; g < GG; g++)
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) acc[g][t] = _mm512_setzero_ps();
+  windows_part<GG, T, false>(a, 0, whole < windows ? whole : windows, x, p.ldx, a.values + start, a.crd + start, acc);
+  windows_part<GG, T, true>(a, whole < windows ? whole : windows, windows, x, p.ldx, a.values + start, a.crd + start, acc);
+#pragma GCC unroll 4
+  for (int g = 0; g < GG; g++) {
+    const int64_t row = (group + g) * LANES, left = a.rows - row;
+    if (left <= 0) return;
+    const __mmask16 mask = left >= LANES ? 0xFFFF : __mmask16((1u << left) - 1);
+    const __m512 shift = p.bias ? _mm512_maskz_loadu_ps(mask, p.bias + row) : _mm512_setzero_ps();
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) {
+      __m512 sum = _mm512_add_ps(acc[g][t], shift);
+      if (p.activation) sum = (__m512)activate<16>((Vec<16>)sum, p.activation);
+      _mm512_mask_storeu_ps(out + t * p.ldo + row, mask, sum);
+    }
+  }
+}
+
+template <int GG>
+static void windows_groups(const Product& p, int64_t group, int64_t first, int64_t end) {
+  int64_t t = first;
+  for (; t + 4 <= end; t += 4) windows_tokens<GG, 4>(p, group, p.x + t * p.ldx, p.out + t * p.ldo);
+  const float* x = p.x + t * p.ldx;
+  float* out = p.out + t * p.ldo;
+  if (end - t == 3) windows_tokens<GG, 3>(p, group, x, out);
+  if (end - t == 2) windows_tokens<GG, 2>(p, group, x, out);
+  if (end - t == 1) windows_tokens<GG, 1>(p, group, x, out);
+}
+
+constexpr int64_t SHARE = 64;  // tokens of an item: their activations stay in the second-level cache
+
+static int64_t quads(const Rows& a) { return (a.rows + QUAD - 1) / QUAD; }
+
+// Item i: tokens i / quads, rows i % quads.
+static void multiply_windows(const Product& p, int64_t begin, int64_t end) {
+  const int64_t each = quads(p.a), groups = (p.a.rows + LANES - 1) / LANES;
+  for (int64_t i = begin; i < end; i++) {
+    const int64_t first = i / each * SHARE, last = first + SHARE < p.tokens ? first + SHARE : p.tokens;
+    int64_t group = i % each * G;
+    if (group + G <= groups) windows_groups<G>(p, group, first, last);
+    else
+      for (; group < groups; group++) windows_groups<1>(p, group, first, last);
+  }
+}
+
+// Measured on Zen 4: the permutes win up to 8 tokens, up to 16 from 87 % sparsity on, and always from 93 % on.
+static bool by_windows(const Product& p) {
+  const int64_t sparse = p.a.per ? p.a.window / p.a.per : 0;
+  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 14 ? INT64_MAX : sparse >= 8 ? 16 : 8);
+}
+#endif

@@ -1,0 +1,194 @@
+"""What pack_ asks: which packed formats fit a pattern, and how long does each take here?"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer import native
+from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedNM, as_format
+from gossamer.ops.sparsify import apply_mask
+
+_SECONDS = 0.03  # of measuring for each format and number of tokens, at least; a few runs more if they are long
+_RUNS = 5
+_MARGIN = 1.03
+_BLOCKS = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m of n:m that are looked for, the usual ones first
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A format, the weight in it (None until it is needed), and its seconds for all numbers of tokens together."""
+
+    total: float
+    weight: Tensor | None = None
+
+    @property
+    def tensor(self) -> Tensor:
+        assert self.weight is not None
+        return self.weight
+
+
+def fitting(mask: Tensor) -> list[Format]:
+    """Return the packed formats that hold exactly such a pattern and waste little.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> fitting(gs.NM(2, 4).select(torch.rand(8, 64)))
+    [PackedCSR(), PackedNM(2, 4)]
+    """
+    counts = mask.sum(1)
+    constant = counts.numel() > 0 and bool(((counts == counts.max()) | (counts == 0)).all())
+    density = float(mask.float().mean()) if mask.numel() else 0.0
+    found: list[Format] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
+    if density <= 0.15 and mask.shape[1] > 128:
+        found.append(PackedCSR(240))
+    return found + ([regular] if (regular := _regular(mask, density)) else [])
+
+
+def _regular(mask: Tensor, density: float) -> PackedNM | None:
+    """The n:m that the pattern is, if it is one and hardly more than full."""
+    for m in _BLOCKS:
+        n = int(F.pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m).sum(2).max()) if mask.numel() else 0
+        if 0 < n and n / m <= 1.1 * density:
+            return PackedNM(n, m)
+    return None
+
+
+def fastest(times: dict[Format, Timing]) -> Format:
+    """Return the fastest format; a packed one must beat dense by more than the noise."""
+    return min(times, key=lambda f: times[f].total * (1.0 if isinstance(f, Dense) else _MARGIN))
+
+
+def measure(
+    dense: Tensor,
+    mask: Tensor,
+    call: Callable[[Tensor, Tensor], Tensor],
+    formats: list[Format],
+    shapes: Sequence[tuple[int, ...]],
+) -> dict[Format, Timing]:
+    """Measure dense and every format, interleaved, by the minimum; what this machine has measured before is known."""
+    key = _key(dense, mask, formats, shapes)
+    known = _load().get(key)
+    if known is not None:
+        return _from_cache(known, dense, mask)
+    weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
+    totals = dict.fromkeys(weights, 0.0)
+    with torch.no_grad():
+        for shape in shapes:
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            for format, seconds in _interleaved(x, weights, call).items():
+                totals[format] += seconds
+    _store(key, {str(f): seconds for f, seconds in totals.items()})
+    return {f: Timing(seconds, weights[f]) for f, seconds in totals.items()}
+
+
+def _interleaved(
+    x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
+) -> dict[Format, float]:
+    best = dict.fromkeys(weights, float("inf"))
+    end, runs = time.perf_counter() + _SECONDS * len(weights), 0
+    while runs < _RUNS or (time.perf_counter() < end and runs < 300):
+        runs += 1
+        for format, weight in weights.items():
+            start = time.perf_counter()
+            call(x, weight)
+            best[format] = min(best[format], time.perf_counter() - start)
+    return best
+
+
+def guess(dense: Tensor, mask: Tensor, formats: list[Format], tokens: Sequence[int]) -> dict[Format, Timing]:
+    """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
+    rows, cols = dense.flatten(1).shape
+    kept = int(mask.sum())
+    totals: dict[Format, float] = {Dense(): sum(_dense_seconds(rows, cols, t) for t in tokens)}
+    for format in formats:
+        totals[format] = sum(_packed_seconds(format, rows, cols, kept, t) for t in tokens)
+    made = {f: Timing(seconds) for f, seconds in totals.items()}
+    best = fastest(made)
+    made[best] = Timing(totals[best], dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
+    return made
+
+
+def _dense_seconds(rows: int, cols: int, tokens: int) -> float:
+    return 2.5e-6 + max(rows * cols * 4 / 50e9, 2 * rows * cols * tokens / (100e9 * tokens / (tokens + 5)))
+
+
+def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int) -> float:
+    if not native.load():
+        return 30e-6 + kept * tokens * 0.4e-9
+    tile = 240 if isinstance(format, PackedCSR) and format.tile == 240 else 128
+    if tokens == 1:
+        return 9e-6 + kept * (0.08e-9 if isinstance(format, PackedNM) else 0.2e-9 if tile == 128 else 0.4e-9)
+    panels = -(-tokens // 32) if tokens > 16 else 0.6
+    each = rows * -(-cols // tile) * 2e-9 + kept * 0.75e-9 + (rows + cols) * 32 * 0.15e-9
+    return 10e-6 + panels * each
+
+
+# -- what this machine has measured
+
+
+def _key(dense: Tensor, mask: Tensor, formats: list[Format], shapes: Sequence[tuple[int, ...]]) -> str:
+    density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
+    what = (tuple(dense.shape), density, [str(f) for f in formats], list(shapes))
+    return repr((_machine(), torch.get_num_threads(), what))
+
+
+@lru_cache(maxsize=1)
+def _machine() -> tuple[str, ...]:
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return (model, native.isa() or "no kernels", torch.__version__, _library())
+
+
+def _library() -> str:
+    """The version of the kernels: what was measured with others is not known."""
+    from gossamer.native.library import _library as loaded
+
+    path = loaded()[0]
+    return path.stem if path else ""
+
+
+def _file() -> Path:
+    return native.cache_dir() / "pack.json"
+
+
+def _load() -> dict[str, dict[str, float]]:
+    try:
+        known = json.loads(_file().read_text())
+        return known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _store(key: str, seconds: dict[str, float]) -> None:
+    try:
+        folder = _file().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, suffix=".json") as file:
+            json.dump({**_load(), key: seconds}, file, indent=1)
+        os.replace(file.name, _file())
+    except OSError:
+        pass  # a cache that can't be written is only slower
+
+
+def _from_cache(known: dict[str, float], dense: Tensor, mask: Tensor) -> dict[Format, Timing]:
+    times = {as_format(name): Timing(seconds) for name, seconds in known.items()}
+    best = fastest(times)
+    if not isinstance(best, Dense):
+        times[best] = Timing(times[best].total, apply_mask(dense, mask, best))
+    return times

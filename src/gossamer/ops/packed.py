@@ -1,0 +1,129 @@
+"""linear, conv2d and matmul with a packed weight: by the native kernels where there are some, else as any format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer.formats import Dense
+from gossamer.formats.packed import PackedRows
+from gossamer.ops.layers import _padding as padding_of
+from gossamer.ops.layers import _pair as pair
+from gossamer.ops.packed_kernels import Rows, available, rows_of
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, build, values_of
+
+_forward_op = torch.ops.gossamer.rows_forward.default
+
+
+@implements(F.linear, (Dense, PackedRows, Dense))
+def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
+    """Return x @ weight.T + bias."""
+    shape = weight._dense_shape
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight):
+        return NotImplemented
+    if input.dim() == 2:
+        return _product(input, weight, bias)
+    return _product(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+
+
+@implements(F.conv2d, (Dense, PackedRows, Dense))
+def conv2d_packed(
+    input: Tensor,
+    weight: SparseTensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Any:
+    """Convolution: patches of the input are the tokens."""
+    if groups != 1 or input.dim() != 4 or weight.grad_format is not None or not _takes(input, weight):
+        return NotImplemented
+    rows, channels, *kernel = weight._dense_shape
+    size, step, gap = (kernel[0], kernel[1]), pair(stride), pair(dilation)
+    pad = padding_of(padding, size, gap, step)
+    if pad is None or input.shape[1] != channels:
+        return NotImplemented
+    x = F.pad(input, pad) if any(pad) else input
+    height, width = ((x.shape[2 + i] - gap[i] * (size[i] - 1) - 1) // step[i] + 1 for i in (0, 1))
+    if height < 1 or width < 1:
+        return NotImplemented
+    patches = x if size == step == (1, 1) else F.unfold(x, size, gap, 0, step)  # batch, channels * kernel, places
+    tokens = patches.flatten(2).transpose(1, 2).reshape(-1, channels * size[0] * size[1])
+    out = _product(tokens, weight, bias).view(x.shape[0], height * width, rows)
+    return out.transpose(1, 2).reshape(x.shape[0], rows, height, width)
+
+
+@implements(torch.matmul, (PackedRows, Dense))
+def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
+    """Return weight @ x for a vector or matrix x."""
+    shape = input._dense_shape
+    if not isinstance(input, SparseTensor) or len(shape) != 2 or other.dim() not in (1, 2):
+        return NotImplemented
+    if other.shape[0] != shape[1] or input.grad_format is not None or not _takes(other, input):
+        return NotImplemented
+    return _product(other.view(1, -1), input, None)[0] if other.dim() == 1 else _product(other.t(), input, None).t()
+
+
+for _name in ("mm", "mv", "__matmul__"):
+    implements(_name, (PackedRows, Dense))(matmul_packed)
+
+
+def _takes(x: Tensor, weight: SparseTensor) -> bool:
+    return x.dtype is weight._values.dtype and available(weight._values)
+
+
+def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+    """X @ weight.T + bias for a matrix x of tokens, whatever its strides."""
+    if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < x.shape[1]):
+        x = x.contiguous()
+    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
+        return PackedLinear.apply(x, weight, bias)
+    return _forward(x, weight, bias)
+
+
+def _rows(weight: SparseTensor) -> Rows:
+    if torch.compiler.is_compiling():
+        return rows_of(weight.structure)
+    structure = weight._structure
+    known = structure.__dict__.get("_rows")
+    if known is None:
+        known = structure.__dict__["_rows"] = rows_of(structure)
+    return known
+
+
+def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+    arrays, sizes = _rows(weight)
+    return _forward_op(*arrays, weight._component("_values"), x, bias, *sizes, 0)
+
+
+class PackedLinear(torch.autograd.Function):
+    """x @ weight.T + bias in one node: what autograd costs is paid once."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.weight, ctx.version = weight, weight._values._version
+        return _forward(x, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x,), weight = ctx.saved_tensors, ctx.weight
+        if weight._values._version != ctx.version:
+            raise RuntimeError("the values of a sparse weight were modified in place between forward and backward")
+        arrays, sizes = _rows(weight)
+        grad = grad.contiguous()
+        grad_x = grad_weight = None
+        if ctx.needs_input_grad[0]:
+            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values_of(weight), grad, *sizes)
+        if ctx.needs_input_grad[1]:
+            grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
+        return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
+
+
+def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
+    return build(torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes), weight.structure)

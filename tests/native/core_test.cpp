@@ -1,0 +1,152 @@
+// The kernels without Python, for the sanitizers: every array is exactly as large as promised, results are compared with
+// a plain loop in double precision. Prints what failed and returns 1; "ok" and the number of cases otherwise.
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "rows.h"
+
+using namespace gossamer;
+
+static uint32_t state = 1;
+static uint32_t next() { return state = state * 1664525u + 1013904223u, state >> 8; }
+static float number() { return float(next() % 2001) / 1000.0f - 1.0f; }
+
+struct Case {  // a dense matrix, and its packed rows
+  int64_t rows = 0, cols = 0;
+  std::vector<float> dense, values;
+  std::vector<int32_t> row, pos;
+  std::vector<uint8_t> crd;
+  Rows a{};
+};
+
+static void finish(Case& c) {
+  c.a.rows = c.rows, c.a.cols = c.cols, c.a.row = c.row.data(), c.a.pos = c.pos.data();
+  c.a.crd = c.crd.data(), c.a.values = c.values.data();
+  c.a.count();
+}
+
+static Case any_pattern(int64_t rows, int64_t cols, int64_t block, int64_t tile, unsigned one_in) {
+  Case c;
+  c.rows = rows, c.cols = cols;
+  c.dense.assign(rows * cols, 0.0f);
+  for (float& v : c.dense)
+    if (next() % one_in == 0) v = number();
+  c.a.block = block, c.a.tile = tile;
+  c.pos.push_back(0);
+  for (int64_t b = 0; b * block < rows; b++)
+    for (int64_t k = 0; k * tile < cols; k++)
+      for (int64_t g = 0; g < block / LANES; g++) {
+        std::vector<std::vector<int64_t>> kept(LANES);
+        size_t steps = 0;
+        for (int l = 0; l < LANES; l++) {
+          const int64_t inside = block - 1 - (g * LANES + l), r = b * block + inside;  // rows backwards: an order of its own
+          c.row.push_back(int32_t(inside));
+          for (int64_t j = k * tile; r < rows && j < cols && j < (k + 1) * tile; j++)
+            if (c.dense[r * cols + j] != 0.0f) kept[l].push_back(j);
+          steps = kept[l].size() > steps ? kept[l].size() : steps;
+        }
+        for (size_t j = 0; j < steps; j++)
+          for (int l = 0; l < LANES; l++) {
+            const int64_t r = b * block + c.row[c.row.size() - LANES + l];
+            c.crd.push_back(uint8_t(j < kept[l].size() ? kept[l][j] - k * tile : tile));
+            c.values.push_back(j < kept[l].size() ? c.dense[r * cols + kept[l][j]] : 0.0f);
+          }
+        c.pos.push_back(c.pos.back() + int32_t(steps));
+      }
+  finish(c);
+  return c;
+}
+
+static Case regular(int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per, int64_t tile) {
+  Case c;
+  c.rows = rows, c.cols = cols;
+  c.dense.assign(rows * cols, 0.0f);
+  c.a.block = block, c.a.window = window, c.a.per = per, c.a.tile = tile;
+  for (int64_t r = 0; r < block; r++) c.row.push_back(int32_t(r));
+  const int64_t groups = (rows + block - 1) / block * block / LANES;
+  for (int64_t g = 0; g < groups; g++)
+    for (int64_t w = 0; w * window < cols; w++)
+      for (int64_t e = 0; e < per; e++)
+        for (int l = 0; l < LANES; l++) {
+          const int64_t r = g * LANES + l, j = w * window + e * (window / per) + next() % (window / per);
+          const bool used = r < rows && j < cols;
+          if (used) c.dense[r * cols + j] = number();
+          c.crd.push_back(uint8_t(used ? j - w * window : window));
+          c.values.push_back(used ? c.dense[r * cols + j] : 0.0f);
+        }
+  finish(c);
+  return c;
+}
+
+static int failures = 0, cases = 0;
+
+static void expect(double got, double want, double size, const char* what, const Case& c, int64_t tokens) {
+  if (std::fabs(got - want) <= (c.cols + tokens + 2) * 6e-8 * size) return;
+  if (failures++ < 10) printf("%s %ldx%ld tokens %ld: %g, must be %g\n", what, long(c.rows), long(c.cols), long(tokens), got, want);
+}
+
+static void product(const Kernels& kernels, const Case& c, int64_t tokens) {
+  const std::unique_ptr<float[]> x(new float[tokens * c.cols]), out(new float[tokens * c.rows]), bias(new float[c.rows]);
+  for (int64_t i = 0; i < tokens * c.cols; i++) x[i] = number();
+  for (int64_t i = 0; i < c.rows; i++) bias[i] = number();
+  Product p{c.a, x.get(), c.cols, tokens, bias.get(), NONE, out.get(), c.rows};
+  const int64_t items = kernels.items(p), half = items / 2;
+  kernels.product(p, 0, half), kernels.product(p, half, items);
+  for (int64_t t = 0; t < tokens; t++)
+    for (int64_t r = 0; r < c.rows; r++) {
+      double sum = bias[r], size = std::fabs(bias[r]);
+      for (int64_t j = 0; j < c.cols; j++)
+        sum += double(x[t * c.cols + j]) * c.dense[r * c.cols + j], size += std::fabs(double(x[t * c.cols + j]) * c.dense[r * c.cols + j]);
+      expect(out[t * c.rows + r], sum, size, "product", c, tokens);
+    }
+  cases++;
+}
+
+static void sample(const Kernels& kernels, const Case& c, int64_t tokens) {
+  const std::unique_ptr<float[]> left(new float[tokens * c.rows]), right(new float[tokens * c.cols]);
+  for (int64_t i = 0; i < tokens * c.rows; i++) left[i] = number();
+  for (int64_t i = 0; i < tokens * c.cols; i++) right[i] = number();
+  const std::unique_ptr<float[]> grad(new float[c.values.size() + 1]());
+  Sample p{c.a, left.get(), right.get(), c.rows, c.cols, tokens, grad.get()};
+  kernels.sample(p, 0, c.a.blocks());
+  // Through the values: sum of grad * value over all places is the sum over the matrix of (left.T @ right) * dense.
+  double got = 0, want = 0, size = 0;
+  for (size_t i = 0; i < c.values.size(); i++) got += double(grad[i]) * c.values[i];
+  for (int64_t r = 0; r < c.rows; r++)
+    for (int64_t j = 0; j < c.cols; j++)
+      for (int64_t t = 0; t < tokens; t++) {
+        const double term = double(left[t * c.rows + r]) * right[t * c.cols + j] * c.dense[r * c.cols + j];
+        want += term, size += std::fabs(term);
+      }
+  expect(got, want, size, "sample", c, tokens);
+  cases++;
+}
+
+int main() {
+  for (const char* name : {"baseline", "avx2", "avx512"}) {
+    const Kernels* kernels = kernels_named(name);
+    if (!kernels) continue;
+    std::vector<Case> all;
+    all.push_back(any_pattern(1, 1, 16, 128, 1));
+    all.push_back(any_pattern(50, 131, 32, 128, 4));
+    all.push_back(any_pattern(33, 300, 48, 240, 9));
+    all.push_back(any_pattern(20, 70, 32, 7, 3));
+    all.push_back(any_pattern(20, 70, 32, 128, 1000000));
+    all.push_back(regular(1, 1, 16, 32, 16, 128));
+    all.push_back(regular(50, 131, 64, 32, 16, 128));
+    all.push_back(regular(70, 299, 48, 30, 3, 240));
+    all.push_back(regular(17, 61, 32, 20, 1, 240));
+    all.push_back(regular(17, 100, 32, 40, 1, 120));
+    for (const Case& c : all)
+      for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {
+        product(*kernels, c, tokens);
+        sample(*kernels, c, tokens);
+      }
+  }
+  if (failures) return printf("%d wrong values\n", failures), 1;
+  printf("ok %d\n", cases);
+  return 0;
+}
