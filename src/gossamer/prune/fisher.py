@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 _WAITING = 16
-_SLICE = {"cpu": 1 << 19}  # entries of an inverse that are worked on at a time: near the cache on a CPU ...
+_SLICE = {"cpu": 1 << 18}  # entries of an inverse that are worked on at a time: near the cache on a CPU ...
 _SLICE_ELSEWHERE = 1 << 25  # ... and enough work for one launch on a GPU
 
 
