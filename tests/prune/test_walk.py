@@ -108,6 +108,24 @@ def test_a_block_that_runs_twice_makes_the_model_one_block():
         torch.testing.assert_close(grams["layer.weight"].total[0], x.T @ x + y.T @ y)
 
 
+def test_weights_used_behind_a_module_s_back():
+    class Reaching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.borrowed, self.unused = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return nn.functional.linear(self.body(x), self.borrowed.weight)
+
+    model, x = Reaching(), torch.randn(5, 4)
+    walk = Walk(model, [x], run, None)
+    assert walk.blocks == [""]
+    own = weights(model, "")
+    assert set(walk.inputs("", own, own)) == {"body.weight", "borrowed.weight"}
+    model.forward = lambda x: model.body(x)
+    assert Walk(model, [x], run, None).blocks == ["body"]
+
+
 def test_forward_passes_come_back_after_an_error():
     model = Residual()
     walk = Walk(model, [torch.randn(2, 4)], run, None)

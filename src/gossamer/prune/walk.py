@@ -121,10 +121,19 @@ class Walk:
         if blocks != [""]:
             with self._patched(dict.fromkeys(blocks, note)):
                 self.call(self.model, self.batches[0])
-        if sorted(order) != sorted(blocks):  # a block that runs twice, or not at all: take the model as a whole
-            return [""], True
-        blocks = order
-        return blocks, all(self._follows(blocks, k, outputs) for k in range(2, len(blocks)))
+        if not order or len(set(order)) < len(order) or self._reached([b for b in blocks if b not in order]):
+            return [""], True  # a block that runs twice, or is used without being run: take the model as a whole
+        return order, all(self._follows(order, k, outputs) for k in range(2, len(order)))
+
+    def _reached(self, blocks: list[str]) -> bool:
+        """Does the model use weights of these blocks, though it never runs them?"""
+        inside = {n: p for n, p in layer_weights(self.model).items() if any(n.startswith(f"{b}.") for b in blocks)}
+        if not inside:
+            return False
+        with torch.no_grad(), Capture(inside) as capture:
+            self.call(self.model, self.batches[0])
+        capture.end_batch()
+        return bool(capture.grams)
 
     def _follows(self, blocks: list[str], k: int, outputs: dict[str, Any]) -> bool:
         """Can block k be reached when all but the block before it return tensors without data?"""
