@@ -51,7 +51,9 @@ class BlockFisher:
         self.blocks = -(-columns // block)
         self.device = torch.device(device)
         self.empty = False
-        self._inverse: Tensor | None = None  # [block, block, rows * blocks]: entries of one place lie side by side
+        size = _SLICE.get(self.device.type, _SLICE_ELSEWHERE)
+        self._tall = max(1, size // (block**2 * self.blocks))  # rows of a slice
+        self._slices: list[Tensor] = []  # each [block, block, rows * blocks]: entries of one place lie side by side
         self._waiting: list[Tensor] = []
 
     @property
@@ -68,28 +70,32 @@ class BlockFisher:
 
     def inverse(self, rows: slice = slice(None)) -> Tensor:
         """F^-1 of some rows: float64 [rows, blocks, block, block]."""
-        inverse = self._take_in().view(self.block, self.block, self.rows, self.blocks)
-        return inverse[:, :, rows].permute(2, 3, 0, 1).contiguous()
+        self._take_in()
+        first, last, _ = rows.indices(self.rows)
+        parts = []
+        for number in range(first // self._tall, -(-last // self._tall)):
+            part = self._slices[number].view(self.block, self.block, -1, self.blocks).permute(2, 3, 0, 1)
+            top = number * self._tall
+            parts.append(part[max(first - top, 0) : last - top])
+        return torch.cat(parts) if parts else torch.zeros(0, self.blocks, self.block, self.block, dtype=torch.float64)
 
-    def _start(self) -> Tensor:
+    def _start(self) -> None:
         """The inverse of the damping alone."""
         squares = [float(g.double().square().mean()) for g in self._waiting]
         mean = sum(squares) / max(len(squares), 1)
         self.empty = not mean > 0
         eye = torch.eye(self.block, dtype=torch.float64, device=self.device) / (1 if self.empty else self.damp * mean)
-        return eye[:, :, None].repeat(1, 1, self.rows * self.blocks)
+        heights = [min(self._tall, self.rows - top) for top in range(0, self.rows, self._tall)]
+        self._slices = [eye[:, :, None].repeat(1, 1, tall * self.blocks) for tall in heights]
 
-    def _take_in(self) -> Tensor:
-        if self._inverse is None:
-            self._inverse = self._start()
-        step = max(1, _SLICE.get(self.device.type, _SLICE_ELSEWHERE) // self.block**2)
-        for at in range(0, self._inverse.shape[2] if self._waiting else 0, step):
-            part = self._inverse[:, :, at : at + step]
-            here = part.contiguous()
+    def _take_in(self) -> None:
+        if not self._slices:
+            self._start()
+        at = 0
+        for here in self._slices if self._waiting else []:
             for waiting in self._waiting:
-                g = waiting[:, at : at + step].double()
+                g = waiting[:, at : at + here.shape[2]].double()
                 v = (here * g).sum(1)
                 here.addcmul_(v[:, None], (v / (self.count + (v * g).sum(0)))[None], value=-1)
-            part.copy_(here)
+            at += here.shape[2]
         self._waiting.clear()
-        return self._inverse
