@@ -90,6 +90,13 @@ def test_shared_columns_beyond_the_limit(monkeypatch):
     assert costs[0] <= costs[1] <= 1.02 * costs[0] and costs[2] <= 1.5 * costs[0]
 
 
+def test_shared_columns_of_three_beyond_the_limit(monkeypatch):
+    w, f = torch.randn(10, 6, 8, dtype=torch.float64), spd(10, 6, m=8)
+    monkeypatch.setattr(choose, "EXHAUSTIVE", 60)  # 56 sets of 3 may be listed, 70 sets of 4 columns may not
+    mask = best_sets(w, f, 3, 4)
+    assert (mask.sum(2) == 3).all() and (mask.any(1).sum(1) <= 4).all()
+
+
 def test_small_linear_algebra():
     a = spd(7, m=5).permute(1, 2, 0).contiguous()
     b = torch.randn(5, 7, dtype=torch.float64)

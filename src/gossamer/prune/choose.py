@@ -15,7 +15,6 @@ Tensors are laid out with the batch last, [m, m, batch], so that every step is e
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from math import comb
@@ -144,7 +143,7 @@ def invert(matrix: Tensor) -> Tensor:
 def _share(value: Tensor, m: int, n: int, shared: int) -> Tensor:
     """Best set of each row, when the rows of a tile keep within the same columns: [tiles, rows]."""
     if comb(m, shared) > EXHAUSTIVE:
-        inside = _exchange(value, m, n, shared)
+        inside = _exchange(value, m, shared) if n == 2 else _vote(value, m, n, shared)
         allowed = inside[:, _sets(m, n, value.device)].all(2)  # tiles, sets
         return value.masked_fill(~allowed.t()[:, :, None], -torch.inf).argmax(0)
     inner = _inner(m, n, shared).to(value.device)  # columns, choices within them
@@ -161,49 +160,46 @@ def _inner(m: int, n: int, shared: int) -> Tensor:
     return torch.tensor([[number[s] for s in combinations(c, n)] for c in combinations(range(m), shared)])
 
 
-def _exchange(value: Tensor, m: int, n: int, shared: int) -> Tensor:
-    """Shared columns of each tile, bool [tiles, m]: added greedily, then exchanged until no exchange helps."""
-    tiles = value.shape[1]
-    members = torch.zeros(len(value), m, dtype=torch.bool, device=value.device)
-    members.scatter_(1, _sets(m, n, value.device), True)
+def _exchange(value: Tensor, m: int, shared: int) -> Tensor:
+    """Shared columns of each tile for 2 of m, bool [tiles, m]: added greedily, then exchanged until none helps."""
+    _, tiles, rows = value.shape
+    first, second = _sets(m, 2, value.device).unbind(1)
+    table = value.new_full((tiles, m, m, rows), -torch.inf)  # what a row gets from keeping columns i and j
+    table[:, first, second] = table[:, second, first] = value.transpose(0, 1)
+    every = torch.arange(tiles, device=value.device)
 
-    def worth(inside: Tensor) -> Tensor:  # tiles, m -> tiles
-        allowed = (members[:, None] <= inside[None]).all(2)
-        return value.masked_fill(~allowed[:, :, None], -torch.inf).amax(0).sum(1)
+    def best(rest: list[Tensor]) -> tuple[Tensor, Tensor]:
+        """The column that goes best with the rest, and the sum that the rows reach with it."""
+        near = torch.stack([table[every, c] for c in rest])  # rest, tiles, m, rows
+        taken = torch.stack(rest, 1)  # tiles, rest
+        within = near.gather(2, taken[None, :, :, None].expand(len(rest), -1, -1, rows)).amax((0, 2))  # tiles, rows
+        worth = torch.maximum(near.amax(0), within[:, None]).sum(2).scatter(1, taken, -torch.inf)
+        reached, column = worth.max(1)
+        return column, reached
 
-    first = members[value.sum(2).argmax(0)]
-    return _climb(first, worth, shared, tiles, m)
-
-
-def _climb(inside: Tensor, worth: Callable[[Tensor], Tensor], shared: int, tiles: int, m: int) -> Tensor:
-    """Add the column that helps most until there are enough; then take one out and put the best back, in turn."""
-    every = torch.arange(tiles, device=inside.device)
-
-    def add(base: Tensor) -> tuple[Tensor, Tensor]:
-        tried = torch.stack([worth(base | (torch.arange(m, device=base.device) == j)) for j in range(m)])
-        tried = tried.masked_fill(base.t(), -torch.inf)
-        reached, column = tried.max(0)
-        out = base.clone()
-        out[every, column] = True
-        return out, reached
-
-    while int(inside[:1].sum()) < shared:
-        inside, reached = add(inside)
-    reached = worth(inside)
-    for _ in range(4 * shared):
-        moved = False
-        for slot in range(shared):
-            column = inside.nonzero()[:, 1].view(tiles, shared)[:, slot]
-            base = inside.clone()
-            base[every, column] = False
-            other, now = add(base)
-            better = now > reached
-            moved |= bool(better.any())
-            inside = torch.where(better[:, None], other, inside)
-            reached = torch.maximum(now, reached)
-        if not moved:
+    start = value.sum(2).argmax(0)
+    columns = [first[start], second[start]]
+    while len(columns) < shared:
+        column, reached = best(columns)
+        columns.append(column)
+    still = 0
+    for turn in range(16 * m):
+        slot = turn % shared
+        column, now = best(columns[:slot] + columns[slot + 1 :])
+        better = now > reached
+        columns[slot] = torch.where(better, column, columns[slot])
+        reached = torch.maximum(now, reached)
+        still = 0 if bool(better.any()) else still + 1
+        if still == shared:
             break
-    return inside
+    return torch.zeros(tiles, m, dtype=torch.bool, device=value.device).scatter_(1, torch.stack(columns, 1), True)
+
+
+def _vote(value: Tensor, m: int, n: int, shared: int) -> Tensor:
+    """Shared columns of each tile, bool [tiles, m]: those that most rows would keep if they were alone."""
+    wanted = torch.nn.functional.one_hot(_sets(m, n, value.device)[value.argmax(0)], m)  # tiles, rows, n, m
+    columns = wanted.sum((1, 2)).topk(shared, dim=1).indices
+    return torch.zeros(wanted.shape[0], m, dtype=torch.bool, device=value.device).scatter_(1, columns, True)
 
 
 def _pairwise(w: Tensor, inverse: Tensor, n: int) -> Tensor:
