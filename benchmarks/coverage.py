@@ -1,7 +1,7 @@
 """Every operator of torch's own database that takes a float tensor, with sparse inputs: right, and how?
 
-    python benchmarks/coverage.py                       all of it: writes the table of the docs and results/coverage.json
-    python benchmarks/coverage.py --op 'linalg.*'       only some operators, and nothing is written
+    python benchmarks/coverage.py                    all of it: writes the table of the docs and results/coverage.json
+    python benchmarks/coverage.py --op 'linalg.*'    only some operators, and nothing is written
 
 What "right" means stands in ``opinfo.py``. Each operator runs in a process of its own, so that one that crashes or
 hangs is counted as wrong, and the others go on. The exit code is 1 if anything is wrong.
@@ -10,6 +10,7 @@ hangs is counted as wrong, and the others go on. The exit code is 1 if anything 
 from __future__ import annotations
 
 import fnmatch
+import importlib.metadata
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -33,14 +34,13 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-import gossamer as gs
-from benchmarks.opinfo import FORMATS, NOTES, Record, check, operators
+from benchmarks.opinfo import FORMATS, NOTES, Record, check, operators  # noqa: E402 - found by the line above
 
 TIMEOUT = 120  # seconds an operator may take
 RESULTS = ROOT / "benchmarks" / "results" / "coverage.json"
 PAGE = ROOT / "docs" / "explanation" / "coverage-table.md"
 HOW = {
-    "native": "functions of gossamer, on the stored entries",
+    "native": "functions of gossamer: they work on the stored entries, or give a result that is dense by nature",
     "mixed": "some calls native, others (shapes, options) by fallback: `native / all`",
     "storage": "torch, on the dense tensor that Masked stores anyway: no copy, no warning",
     "fallback": "torch, on dense copies",
@@ -147,7 +147,7 @@ def page(results: Results) -> str:
 
 
 def _version() -> str:
-    return getattr(gs, "__version__", "") or __import__("importlib.metadata").metadata.version("gossamer")
+    return importlib.metadata.version("gossamer")
 
 
 def _cell(record: Record) -> str:
@@ -180,8 +180,8 @@ def main(globs: tuple[str, ...], formats: tuple[str, ...], target: Path | None, 
     names = [op.full_name for op in operators()]
     names = [n for n in names if not globs or any(fnmatch.fnmatchcase(n, g) for g in globs)]
     used = list(formats) or list(FORMATS)
-    console = Console()
-    shown = track(run(names, used, jobs), "operators", total=len(names), console=console, disable=not console.is_terminal)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    shown = track(run(names, used, jobs), "operators", len(names), console=console, disable=not console.is_terminal)
     found = dict(shown)
     results = {name: found[name] for name in names}
     for name, records in results.items():
@@ -190,6 +190,7 @@ def main(globs: tuple[str, ...], formats: tuple[str, ...], target: Path | None, 
                 console.print(f"wrong: {name} in {format}: {problem}", markup=False, soft_wrap=True)
     console.print(summary(results, used))
     if target is not None or not (globs or formats):
+        (target or RESULTS).parent.mkdir(parents=True, exist_ok=True)
         (target or RESULTS).write_text(as_json(results))
     if not (globs or formats):
         PAGE.write_text(page(results))

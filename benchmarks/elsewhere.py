@@ -14,28 +14,11 @@ import platform
 import subprocess
 import sys
 import tempfile
-import types
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
-
-
-def without_rich() -> None:
-    """Let gossamer import where rich is missing: its tables are then not drawn."""
-    try:
-        import rich  # noqa: F401
-    except ImportError:
-        for name in ("rich", "rich.console", "rich.table", "rich.progress", "rich.text", "rich.tree"):
-            module = types.ModuleType(name)
-            blank = type("Blank", (), {"__init__": lambda self, *a, **k: None, "__getattr__": lambda self, n: _nothing})
-            module.__getattr__ = lambda attribute, blank=blank: blank  # type: ignore[method-assign]
-            sys.modules[name] = module
-
-
-def _nothing(*args: object, **kwargs: object) -> None:
-    return None
 
 
 def core() -> None:
@@ -97,7 +80,6 @@ def formats() -> None:
 
 
 def main() -> None:
-    without_rich()
     if "--formats" in sys.argv:
         formats()
         return

@@ -1,6 +1,6 @@
 """gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
 
-from gossamer import formats, nn, sparsifiers
+from gossamer import formats, nn, prune, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
 from gossamer.ops import (
@@ -25,9 +25,10 @@ from gossamer.tensor import SparseTensor
 __version__ = "0.1.0"
 
 __all__ = [
-    "BSR", "COO", "CSC", "CSF", "CSR", "DCSR", "ELL", "NM", "VNM", "Blocks", "Dense", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "Output", "Random",
-    "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "Wanda", "count_flops", "densify_",
-    "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "implements", "implements_backward",
-    "implements_sparsifier", "nn", "pack_", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary",
+    "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
+    "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
+    "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune", "sparsified_op",
+    "sparsifiers", "sparsify", "sparsify_", "summary",
 ]  # fmt: skip

@@ -1,7 +1,8 @@
 """SparseTensor: a ``torch.Tensor`` that is a format, its index arrays and its values.
 
-It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as one
-tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself here.
+It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
+one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself
+here.
 
 Three functions join it to autograd, and everything else is written with them:
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -39,16 +41,18 @@ class SparseTensor(torch.Tensor):
     [3.0, 4.0]
     """
 
-    _values: Tensor
+    _values: Tensor  # type: ignore[assignment]
     format: Format
     #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
     grad_format: Format | None
+    #: How it is chosen anew while it trains, if it is (:mod:`gossamer.nn.resparsify` knows what this means).
+    rule: Any = None
 
     @staticmethod
     def __new__(
         cls, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
     ) -> SparseTensor:
-        return torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined,no-any-return]
+        return torch.Tensor._make_wrapper_subclass(
             cls, structure.shape, dtype=values.dtype, device=values.device, requires_grad=requires_grad
         )
 
@@ -106,12 +110,12 @@ class SparseTensor(torch.Tensor):
     def _component(self, name: str) -> Tensor:
         if torch.compiler.is_exporting():
             importlib.import_module("torch.export.custom_ops")
-            return torch.ops.export.access_subclass_inner_tensor(self, name)  # type: ignore[no-any-return]
-        return getattr(self, name)  # type: ignore[no-any-return]
+            return torch.ops.export.access_subclass_inner_tensor(self, name)
+        return getattr(self, name)
 
-    def values(self) -> Tensor:  # type: ignore[override]
-        """Return the values as the format stores them; gradients flow."""
-        return values_of(self)
+    def values(self) -> Tensor:
+        """Return the values as the format stores them; gradients flow back at the stored positions."""
+        return _Values.apply(self) if tracked(self) else self._component("_values")
 
     @property
     def nnz(self) -> int:
@@ -129,7 +133,7 @@ class SparseTensor(torch.Tensor):
         return 1.0 - self.density
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> int:  # type: ignore[override]
         """Bytes of values and index arrays."""
         return self._values.numel() * self._values.element_size() + self._structure.nbytes()
 
@@ -146,13 +150,16 @@ class SparseTensor(torch.Tensor):
         flat[self.structure.entries().keys] = True
         return flat.view(self._dense_shape)
 
-    def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:  # type: ignore[override]
+    def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
         """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
-        dense = scatter(values_of(self), self.structure) if self.grad_format is None else _ToDense.apply(self)
+        if self.grad_format is not None and tracked(self):
+            dense = _ToDense.apply(self)
+        else:
+            dense = scatter(values_of(self), self.structure)
         return dense if dtype is None else dense.to(dtype)
 
-    def to_format(self, format: Format) -> Tensor:
-        """Return the same tensor in another format (in a blocked one, whole blocks are stored).
+    def to_format(self, format: Format) -> Any:
+        """Return the same tensor in another format (a blocked one stores whole blocks; Dense is a plain tensor).
 
         Examples
         --------
@@ -190,7 +197,7 @@ class SparseTensor(torch.Tensor):
         """
         return _handlers.to_scipy(self)
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._dense_shape)
         dense = self._dense_shape.numel() * self._values.element_size()
         grad = ", requires_grad=True" if self.requires_grad else ""
@@ -200,6 +207,9 @@ class SparseTensor(torch.Tensor):
             f"SparseTensor(shape={shape}, format={self.format}, dtype={str(self._values.dtype)[6:]}, nnz={self.nnz:,}, "
             f"density={self.density:.1%}, bytes={_bytes(self.nbytes)} of {_bytes(dense)}{grad})"
         ).replace("%,", " %,")
+
+    def __format__(self, spec: str) -> str:
+        return format(repr(self), spec)
 
     # -- what torch asks of a wrapper subclass
 
@@ -219,13 +229,13 @@ class SparseTensor(torch.Tensor):
         return f"gossamer-1 {self.format} {tuple(self._dense_shape)} {self._values.dtype} {self.grad_format}"
 
     @classmethod
-    def __torch_function__(  # type: ignore[override]
+    def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _handlers.function(func, args, kwargs or {})
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         return _handlers.aten(func, args, kwargs or {})
@@ -237,11 +247,11 @@ class SparseTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         if id(self) in memo:
-            return memo[id(self)]  # type: ignore[no-any-return]
+            return memo[id(self)]
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
         copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
-        copy.grad_format = self.grad_format
+        copy.grad_format, copy.rule = self.grad_format, deepcopy(self.rule, memo)
         if isinstance(self, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, self.requires_grad)  # type: ignore[assignment]
         if self.grad is not None:
@@ -275,6 +285,7 @@ def rebuild(
     for name, flag in (("requires_grad", requires_grad), ("is_parameter", is_parameter)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name} of a saved tensor must be True or False, not {flag!r}")
+    values = values.detach() if isinstance(values, Tensor) else values
     tensor = SparseTensor.from_arrays(as_format(format), shape, values, arrays)
     tensor.grad_format = None if grad_format == "None" else as_format(grad_format)
     if requires_grad and not (values.is_floating_point() or values.is_complex()):
@@ -291,11 +302,13 @@ class _Values(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
         ctx.tensor = tensor
+        # the tensor may have another pattern by the time of backward, but a trace takes the arrays from it
+        ctx.structure = None if torch.compiler.is_compiling() else tensor._structure
         return tensor._component("_values").view_as(tensor._values)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> SparseTensor:  # type: ignore[override]
-        structure = ctx.tensor.structure
+    def backward(ctx: Any, grad: Tensor) -> SparseTensor:
+        structure = ctx.tensor.structure if ctx.structure is None else ctx.structure
         valid = structure.valid()
         return SparseTensor(grad if valid is None else grad.masked_fill(~valid, 0), structure)
 
@@ -307,7 +320,7 @@ class _Build(torch.autograd.Function):
         return SparseTensor(values.view_as(values), structure)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return gather(grad, ctx.structure), None
 
 
@@ -319,8 +332,12 @@ class _ToDense(torch.autograd.Function):
         return scatter(tensor._values, tensor.structure)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         return grad
+
+
+class WantsDenseGradient(Exception):  # noqa: N818 - it is a message to the dispatcher, not an error
+    """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
 
 
 def tracked(tensor: Tensor) -> bool:
@@ -334,14 +351,16 @@ def tracked(tensor: Tensor) -> bool:
 def values_of(tensor: SparseTensor) -> Tensor:
     """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
     if tracked(tensor) and not torch.compiler.is_exporting():
-        return _Values.apply(tensor)  # type: ignore[no-any-return,no-untyped-call]
+        if tensor.grad_format is not None:
+            raise WantsDenseGradient
+        return _Values.apply(tensor)
     return tensor._component("_values")
 
 
 def build(values: Tensor, structure: Structure) -> SparseTensor:
     """Return a tensor of these values; padding must hold zeros."""
     if torch.is_grad_enabled() and values.requires_grad:
-        return _Build.apply(values, structure)  # type: ignore[no-any-return,no-untyped-call]
+        return _Build.apply(values, structure)
     return SparseTensor(values, structure)
 
 
@@ -377,9 +396,11 @@ def scatter(values: Tensor, structure: Structure) -> Tensor:
     """Return the dense tensor with these values."""
     if structure.plain:
         return values.reshape(structure.shape).clone()
-    keys, where = structure.entries()
     flat = values.reshape(-1)
     out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
+    if torch.compiler.is_compiling() and out.numel():  # a trace can't count the entries: padding adds its zeros at 0
+        return out.index_put((structure.places()[0],), flat, accumulate=True).view(structure.shape)
+    keys, where = structure.entries()
     return out.index_put((keys,), flat if where is None else flat[where]).view(structure.shape)
 
 
@@ -393,6 +414,10 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
         valid = structure.valid()
         values = tensor.reshape(structure.value_shape)
         return values if valid is None else values.masked_fill(~valid, 0)
+    if torch.compiler.is_compiling() and structure.shape.numel():
+        keys, valid = structure.places()
+        flat = tensor.reshape(-1)[keys]
+        return (flat if valid is None else flat.masked_fill(~valid, 0)).reshape(structure.value_shape)
     keys, where = structure.entries()
     return placed(tensor.reshape(-1)[keys], where, structure)
 
@@ -419,8 +444,9 @@ def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) ->
 
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:
     """Return the tensor as a compressed matrix with the values of its entries."""
-    matrix = tensor.structure.matrix()
-    values = values_of(tensor).reshape(-1)
+    matrix, values = tensor.structure.matrix(), values_of(tensor)
+    if values.dim() != 1:
+        values = values.reshape(-1)
     return matrix, values if matrix.index is None else values[matrix.index]
 
 

@@ -58,7 +58,7 @@ class Format:
         integers = self.order is None or all(type(d) is int for d in self.order)
         if self.order is not None and not (integers and sorted(self.order) == list(range(self.groups(len(levels))))):
             raise ValueError(
-                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one entry a dimension"
+                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one a dimension"
             )
         if self.order is not None and list(self.order) == sorted(self.order):
             self.order = None

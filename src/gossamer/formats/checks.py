@@ -1,8 +1,8 @@
 """Outside data is not trusted: every promise that a format makes is checked before a kernel sees an array.
 
-What a level promises it checks itself (:meth:`Level.check`); here is what no level can see alone: the shape, the kind of
-the tensors, the number of values, the order of the entries, zeros in the padding. A broken promise is a ValueError, a
-thing of the wrong kind a TypeError, and the message names the format and what was promised.
+What a level promises it checks itself (:meth:`Level.check`); here is what no level can see alone: the shape, the kind
+of the tensors, the number of values, the order of the entries, zeros in the padding. A broken promise is a ValueError,
+a thing of the wrong kind a TypeError, and the message names the format and what was promised.
 """
 
 from __future__ import annotations

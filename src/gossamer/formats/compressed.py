@@ -31,7 +31,9 @@ class CSR(Format):
 
 
 class CSC(Format):
-    """Compressed sparse columns: every column, and in it the rows in use. ``Format("dense", "compressed", order=(1, 0))``.
+    """Compressed sparse columns: every column, and in it the rows in use.
+
+    The same as ``Format("dense", "compressed", order=(1, 0))``.
 
     Examples
     --------
@@ -83,7 +85,7 @@ class CSF(Format):
     --------
     >>> import torch, gossamer as gs
     >>> gs.from_dense(torch.eye(2).expand(2, 2, 2), gs.CSF())
-    SparseTensor(shape=(2, 2, 2), format=CSF(), dtype=float32, nnz=4, density=50.0 %, bytes=76 of 32)
+    SparseTensor(shape=(2, 2, 2), format=CSF(), dtype=float32, nnz=4, density=50.0 %, bytes=96 of 32)
     """
 
     def __init__(self) -> None:

@@ -37,11 +37,16 @@ class ELL(Format):
     def matrix(self, structure: Structure) -> Matrix:
         rows, cols = self.group_sizes(structure.shape)
         crd = structure.arrays["crd1"]
-        if not cols:  # all padding, and no column 0 to read
-            crd = crd[:, :0]
-        pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * crd.shape[1]
-        # padding reads column 0 times a value of 0: harmless, and the matrix needs no copy of the values
-        return Matrix(pos, crd.reshape(-1).clamp(min=0), rows, cols, False, None)
+        places = torch.arange(crd.numel(), device=crd.device).view(crd.shape)
+        if torch.compiler.is_compiling():
+            # a trace can't count what is real: padding stays, and reads column 0 times a value of 0
+            pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * min(crd.shape[1], cols)
+            return Matrix(pos, crd[:, :cols].clamp(min=0).reshape(-1), rows, cols, False, places[:, :cols].reshape(-1))
+        real = crd >= 0
+        pos = torch.zeros(rows + 1, dtype=crd.dtype, device=crd.device)
+        pos[1:] = torch.cumsum(real.sum(1), 0)
+        full = pos[-1] == crd.numel()
+        return Matrix(pos, crd[real], rows, cols, False, None if full else places[real])
 
 
 register_name(ELL())

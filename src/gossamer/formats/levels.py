@@ -155,13 +155,17 @@ class Compressed(Level):
         return torch.repeat_interleave(every, pos.diff(), output_size=crd.numel()), crd.long(), None
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        self.check_bounds(arrays, parents, size)
+        self._check_sorted(arrays["pos"], arrays["crd"])
+
+    def check_bounds(self, arrays: Arrays, parents: int, size: int) -> None:
+        """Check all but the order of the coordinates: what makes the arrays safe to walk."""
         pos, crd = _indices(arrays, "pos"), _indices(arrays, "crd")
         _require(pos.numel() == parents + 1, f"pos has {pos.numel()} entries, must have {parents + 1} (parents + 1)")
         _require(int(pos[0]) == 0, f"pos starts at {int(pos[0])}, must start at 0")
         _require(int(pos[-1]) == crd.numel(), f"pos ends at {int(pos[-1])}, must end at {crd.numel()} (length of crd)")
         _require(not bool((pos[1:] < pos[:-1]).any()), "pos runs backwards, must never decrease")
         _in_range(crd, size)
-        self._check_sorted(pos, crd)
 
     def _check_sorted(self, pos: Tensor, crd: Tensor) -> None:
         if crd.numel() < 2:

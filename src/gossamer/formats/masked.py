@@ -36,7 +36,7 @@ class Dense(Format):
 class Masked(Format):
     """All values are stored, and a mask says which ones are part of the tensor; the others are zero.
 
-    As fast as dense and no smaller: the format to train in, before :func:`gossamer.pack_` makes it fast.
+    As fast as dense and no smaller: a format to train in.
 
     Examples
     --------
@@ -61,3 +61,6 @@ class Masked(Format):
     def matrix(self, structure: Structure) -> Matrix | None:
         # a trace can't count the stored entries, so it takes all: those that are not stored have the value 0
         return whole_matrix(structure) if torch.compiler.is_compiling() else None
+
+    def transposed(self) -> None:
+        """Return None: its values always have the order of the dense tensor."""

@@ -36,7 +36,7 @@ class Matrix(NamedTuple):
     rows: int  # of the tensor: its first dimension
     cols: int  # of the tensor: all others
     transposed: bool  # the arrays describe the transpose
-    index: Tensor | None  # place of entry i in the flattened values (None: i)
+    index: Tensor | None  # type: ignore[assignment]  # place of entry i in the flattened values (None: i)
 
 
 class Structure:
@@ -207,6 +207,12 @@ class Structure:
             return self
         return Structure(self.format, self.shape, {k: a.to(device) for k, a in self.arrays.items()}, device)
 
+    def places(self) -> tuple[Tensor, Tensor | None]:
+        """Row-major number of every place of the values (0 for padding), and which are real: what a trace can size."""
+        coords, valid = self.positions()
+        keys = ravel(self.format.from_levels(coords, self.shape), self.format.group_sizes(self.shape))
+        return keys if valid is None else keys.masked_fill(~valid, 0), valid
+
     def nbytes(self) -> int:
         """Bytes of the index arrays."""
         return sum(a.numel() * a.element_size() for a in self.arrays.values())
@@ -287,6 +293,6 @@ def _sorted_matrix(structure: Structure) -> Matrix:
         keys, where = keys[order], order if where is None else where[order]
     bounds = torch.arange(rows + 1, device=keys.device) * cols
     pos, crd = torch.searchsorted(keys, bounds), keys % cols if cols else keys
-    if max(rows, cols, keys.numel()) <= INT32:
+    if max(rows, cols, math.prod(structure.value_shape)) <= INT32:
         pos, crd = pos.int(), crd.int()
     return Matrix(pos, crd, rows, cols, False, where)

@@ -11,9 +11,10 @@ from torch import nn
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.interm import OperatorFormats, format_output, record_names
 from gossamer.nn.names import matching
-from gossamer.nn.resparsify import set_rule
+from gossamer.nn.resparsify import check_rule, set_rule
 from gossamer.nn.surgery import replace
 from gossamer.ops.sparsified import Output
+from gossamer.ops.sparsify import sparsify
 from gossamer.patterns import KeepAll
 from gossamer.sparsifiers import as_sparsifier
 from gossamer.tensor import SparseTensor
@@ -76,16 +77,18 @@ class SparsityBuilder:
         """
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)
-        again = external_sparsifier or inline_sparsifier or (initial if every is not None else None)
-        rule = None if again is None else as_sparsifier(again)
-        spec = Output.of((inline_sparsifier, tmp_format, initial, format))
+        anew = inline_sparsifier is not None or external_sparsifier is not None
+        last = initial if external_sparsifier is None and not anew else external_sparsifier
+        rule = Output.of((inline_sparsifier, tmp_format, last, format)) if anew or every is not None else None
+        if rule is not None:
+            check_rule(rule, every)
 
         def step(model: nn.Module, target: str) -> None:
             parameter = model.get_parameter(target)
             dense = parameter.detach().to_dense() if isinstance(parameter, SparseTensor) else parameter.detach()
-            replace(parameter, spec.finish(dense))
+            replace(parameter, sparsify(dense, initial, format))
             if rule is not None and isinstance(parameter, SparseTensor):
-                set_rule(parameter, rule, every or 1)
+                set_rule(parameter, rule, 1 if every is None else every)
 
         self._add("weight", name, self._parameters(), "parameter", step)
 
@@ -141,7 +144,8 @@ class SparsityBuilder:
         Examples
         --------
         >>> import torch, gossamer as gs
-        >>> gs.SparsityBuilder(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())).intermediates(torch.ones(1, 2))
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+        >>> gs.SparsityBuilder(model).intermediates(torch.ones(1, 2))
         ['0', '0:linear', '1', '1:relu']
         """
         return record_names(self._model, inputs, kwargs)
@@ -160,9 +164,7 @@ class SparsityBuilder:
     def _parameters(self) -> list[str]:
         return [name for name, _ in self._model.named_parameters()]
 
-    def _add(
-        self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]
-    ) -> None:
+    def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]) -> None:
         for target in matching(name, known, what):
             self._steps[kind, target] = lambda model, target=target: step(model, target)  # type: ignore[misc]
 
@@ -179,5 +181,3 @@ class SparsityBuilder:
         modules = [n for n, _ in self._model.named_modules() if n]
         for target in matching(path, modules, "module"):
             self._steps[kind, f"{target}:{operator}"] = lambda model, target=target: step(model, target)  # type: ignore[misc]
-
-

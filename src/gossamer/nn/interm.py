@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from gossamer.nn.names import matching
 from gossamer.ops.dispatch import METADATA
 from gossamer.ops.registry import operator_of
 from gossamer.ops.sparsified import Output, with_gradient
@@ -32,6 +33,7 @@ class _Named(TorchFunctionMode):
     def __init__(self, seen: Callable[[str, Any], Any]) -> None:
         super().__init__()
         self.counts: Counter[str] = Counter()
+        self.names: list[str] = []
         self.seen = seen
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -41,7 +43,8 @@ class _Named(TorchFunctionMode):
             return out
         number = self.counts[name]
         self.counts[name] += 1
-        return self.seen(name if number == 0 else f"{name}_{number}", out)
+        self.names.append(name if number == 0 else f"{name}_{number}")
+        return self.seen(self.names[-1], out)
 
 
 class OperatorFormats:
@@ -60,7 +63,7 @@ class OperatorFormats:
             object.__setattr__(module, "_gossamer_formats", own)
             module.register_forward_pre_hook(own.enter)
             module.register_forward_hook(own.leave, always_call=True)
-        return own  # type: ignore[no-any-return]
+        return own
 
     def add(self, operator: str, spec: Output, gradient: bool) -> None:
         """Make one operator's output, or its gradient, sparse."""
@@ -73,8 +76,11 @@ class OperatorFormats:
         mode.__enter__()
 
     def leave(self, module: nn.Module, args: Any, out: Any) -> None:
-        """Stop watching, also when the module failed."""
-        self.running.pop().__exit__(None, None, None)
+        """Stop watching, also when the module failed; a name that no operator had is an error."""
+        mode = self.running.pop()
+        mode.__exit__(None, None, None)
+        for name, _ in self.specs if out is not None else ():
+            matching(name, mode.names, f"operator in {type(module).__name__}")
 
     def _format(self, name: str, out: Tensor) -> Tensor:
         if (name, False) in self.specs:

@@ -16,20 +16,20 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gossamer.formats import Dense, Format, Masked
-from gossamer.ops.sparsify import sparsify
-from gossamer.sparsifiers import Sparsifier
+from gossamer.formats import Dense, Masked
+from gossamer.ops.sparsified import Output
+from gossamer.ops.sparsify import apply_mask
 from gossamer.tensor import SparseTensor, gather
 
 
 @dataclass
 class Rule:
-    """How a weight is chosen anew: by which sparsifier, every how many steps, and how many were made."""
+    """How a weight is chosen anew: how, every how many steps, and how many were made."""
 
-    sparsifier: Sparsifier
+    how: Output
     every: int
-    format: Format
     steps: int = 0
+    closed: Any = None  # the structure before the step that is being made
 
     @property
     def due(self) -> bool:
@@ -37,19 +37,23 @@ class Rule:
         return (self.steps + 1) % self.every == 0
 
 
-def set_rule(parameter: SparseTensor, sparsifier: Sparsifier, every: int) -> None:
-    """Let a weight be chosen anew by a sparsifier, every so many optimizer steps."""
-    if not isinstance(every, int) or every < 1:
-        raise ValueError(f"every={every!r} must be a number of steps, from 1")
+def check_rule(how: Output, every: int | None) -> None:
+    """Refuse what could only fail later, in the middle of training."""
+    if every is not None and (not isinstance(every, int) or every < 1):
+        raise ValueError(f"every={every!r} must be a number of optimizer steps, from 1")
+    for score in (how.inline.score, how.external.score):
+        if score.needs:
+            raise ValueError(
+                f"{type(score).__name__} needs {', '.join(score.needs)}, which an optimizer step doesn't give it: "
+                "choose anew by a score of the weights alone, such as gs.Magnitude()"
+            )
+
+
+def set_rule(parameter: SparseTensor, how: Output, every: int) -> None:
+    """Let a weight be chosen anew, every so many optimizer steps."""
     _install()
-    rule = Rule(sparsifier, every, parameter.format)
-    parameter.rule = rule  # type: ignore[attr-defined]
-    parameter.grad_format = Dense() if rule.due else None
-
-
-def rule_of(parameter: Any) -> Rule | None:
-    """Return the rule of a weight, if it has one."""
-    return parameter.__dict__.get("rule") if isinstance(parameter, SparseTensor) else None
+    parameter.rule = Rule(how, every)
+    parameter.grad_format = Dense() if parameter.rule.due else None
 
 
 _installed = False
@@ -65,15 +69,18 @@ def _install() -> None:
 
 def _ruled(optimizer: Any) -> list[tuple[SparseTensor, Rule]]:
     parameters = (p for group in optimizer.param_groups for p in group["params"])
-    return [(p, rule) for p in parameters if (rule := rule_of(p)) is not None and p.grad is not None]
+    return [
+        (p, p.rule) for p in parameters if isinstance(p, SparseTensor) and p.rule is not None and p.grad is not None
+    ]
 
 
 @torch.no_grad()
 def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     for parameter, rule in _ruled(optimizer):
         if rule.due:
-            everywhere = torch.ones(parameter._dense_shape, dtype=torch.bool, device=parameter._values.device)
-            opened = sparsify_mask(parameter, everywhere)
+            dense = parameter.detach().to_dense()
+            opened = apply_mask(dense, torch.ones_like(dense, dtype=torch.bool), Masked())
+            rule.closed = parameter.structure
             _move(parameter, opened, optimizer)
 
 
@@ -81,22 +88,20 @@ def _before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
 def _after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
     for parameter, rule in _ruled(optimizer):
         if rule.due:
-            chosen = sparsify(parameter.detach().to_dense(), rule.sparsifier, rule.format)
-            assert isinstance(chosen, SparseTensor)
+            dense = parameter.detach().to_dense()
+            try:
+                chosen = rule.how.apply(dense)
+            except BaseException:  # a NaN in the weights, Ctrl-C: the weight keeps the pattern that it had
+                _move(parameter, SparseTensor(gather(dense, rule.closed), rule.closed), optimizer)
+                raise
             _move(parameter, chosen, optimizer)
         rule.steps += 1
         parameter.grad_format = Dense() if rule.due else None
 
 
-def sparsify_mask(tensor: SparseTensor, mask: Tensor) -> SparseTensor:
-    """Return the tensor as Masked with a given mask."""
-    from gossamer.ops.sparsify import apply_mask
-
-    return apply_mask(tensor.detach().to_dense(), mask, Masked())  # type: ignore[return-value]
-
-
-def _move(parameter: SparseTensor, new: SparseTensor, optimizer: Any) -> None:
+def _move(parameter: SparseTensor, new: Tensor, optimizer: Any) -> None:
     """Give a weight another pattern, and its optimizer state with it: what is dropped loses its state."""
+    assert isinstance(new, SparseTensor)
     for name, value in optimizer.state.get(parameter, {}).items():
         if isinstance(value, SparseTensor) and value._dense_shape == new._dense_shape:
             optimizer.state[parameter][name] = SparseTensor(gather(value, new.structure), new.structure)

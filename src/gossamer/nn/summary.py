@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from gossamer.nn.names import LAYERS
@@ -56,6 +54,9 @@ class Summary:
         return sum(r.dense_bytes for r in self.rows)
 
     def __str__(self) -> str:
+        from rich.console import Console  # a tenth of gossamer's import time, for a table that few look at
+        from rich.table import Table
+
         table = Table("parameter", "shape", "format", title=None)
         for column in ("sparsity", "kB", "of dense"):
             table.add_column(column, justify="right")
@@ -140,7 +141,8 @@ def count_flops(model: nn.Module, inputs: Any) -> Flops:
 
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS) or type(m).__name__ == "Conv1D"]
     handles = [module.register_forward_hook(hook(name)) for name, module in layers]
-    args, kwargs = ((), inputs) if isinstance(inputs, dict) else (inputs if isinstance(inputs, tuple) else (inputs,), {})
+    args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
+    kwargs = inputs if isinstance(inputs, dict) else {}
     try:
         with torch.no_grad():
             model(*args, **kwargs)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.formats import Format, Masked, as_format
 from gossamer.nn.names import Where, by_layer, chosen, layer_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
@@ -37,7 +36,7 @@ def sparsify_(
     where
         Names to take: a glob, several, or a predicate of the name; all by default.
     format
-        ``gs.Masked()`` by default: as fast as dense, right for training. :func:`gossamer.pack_` makes it fast.
+        ``gs.Masked()`` by default: as fast as dense, right for training.
 
     Returns
     -------
@@ -120,5 +119,3 @@ def densify_(model: nn.Module) -> nn.Module:
 def sparse_parameters(model: nn.Module) -> dict[str, SparseTensor]:
     """Return the sparse parameters of a model by name."""
     return {n: p for n, p in model.named_parameters() if isinstance(p, SparseTensor)}
-
-

@@ -8,12 +8,14 @@ from gossamer.ops import (
     backward,
     create,
     dispatch,
+    gradients,
     inplace,
     interop,
     layers,
     matmul,
     packed,
     pointwise,
+    rearrange,
     reductions,
     shape,
     softmax,
@@ -27,7 +29,10 @@ from gossamer.ops.sparsify import implements_sparsifier, sparsify
 from gossamer.tensor import _handlers
 
 dispatch._SPECIAL.update(
-    inplace=inplace.call_inplace, foreach=inplace.call_foreach, out=inplace.call_out, backward=backward.with_backward
+    inplace=inplace.call_inplace,
+    out=inplace.call_out,
+    written=inplace.write_back,
+    backward=backward.with_backward,
 )
 _handlers.function = dispatch.torch_function
 _handlers.aten = aten.torch_dispatch
@@ -35,7 +40,7 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
-    "implements", "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "reductions",
-    "shape", "softmax", "sparsified_op", "sparsify",
+    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
+    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
+    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

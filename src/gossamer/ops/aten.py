@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 
 from gossamer.ops import create, dispatch
 from gossamer.ops.fallback import densify
-from gossamer.ops.inplace import adam_on_values
+from gossamer.ops.lists import PREFIXES
 from gossamer.ops.registry import operator_of
 from gossamer.tensor import SparseTensor
 
@@ -22,9 +22,7 @@ def torch_dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if special is not None:
         return special(func, args, kwargs)
     operator = operator_of(func)
-    if operator.name.startswith("_fused_"):
-        return adam_on_values(func, args, kwargs)
-    if "out" in kwargs or not _mutates_dense(func, args):
+    if "out" in kwargs or operator.name.startswith(PREFIXES) or not _mutates_dense(func, args):
         return dispatch.run(operator, func, args, kwargs)
     return func(*densify(args), **densify(kwargs))
 

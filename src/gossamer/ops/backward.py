@@ -25,6 +25,6 @@ def with_backward(forward: Function, backward: Function) -> Function:
             return (None, *found, *(None,) * (len(ctx.args) - len(found)))
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return Own.apply(kwargs, *args)  # type: ignore[no-untyped-call]
+        return Own.apply(kwargs, *args)
 
     return run

@@ -13,7 +13,7 @@ from gossamer.tensor import SparseTensor, build, entries_of, from_entries, mask_
 
 
 def _keep(out: SparseTensor, source: SparseTensor) -> SparseTensor:
-    out.grad_format = source.grad_format
+    out.grad_format, out.rule = source.grad_format, source.rule
     return out
 
 
@@ -53,6 +53,8 @@ def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     if args and isinstance(args[0], Tensor):
         like = args[0]
         args = (like.device, like.dtype, *args[1:])
+    if not isinstance(input, SparseTensor):
+        return input.to(*args, **kwargs)
     before = values_of(input)
     values = before.to(*args, **kwargs)
     if values is before:
@@ -63,13 +65,18 @@ def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
 def _cast(name: str) -> Any:
     def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
         kwargs.pop("memory_format", None)
+        if name == "type_as":
+            return to(input, args[0].dtype)
         values = getattr(values_of(input), name)(*args, **kwargs)
         return _keep(build(values, input.structure.to(values.device)), input)
 
     return run
 
 
-for _name in ("float", "double", "half", "bfloat16", "int", "long", "bool", "cpu", "cuda", "pin_memory", "type_as"):
+for _name in (
+    "float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte", "bool", "cfloat", "cdouble", "chalf",
+    "cpu", "cuda", "pin_memory", "type_as",
+):  # fmt: skip
     implements(_name, (Format, Format))(_cast(_name))
 
 
@@ -89,8 +96,9 @@ for _name in ("zeros_like", "empty_like"):
 
 def _dense_like(name: str) -> Any:
     def run(input: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
+        kwargs = {k: v for k, v in kwargs.items() if k != "memory_format"}
         options = {"dtype": input._values.dtype, "device": input._values.device, **kwargs}
-        return getattr(torch, name)(input._dense_shape, *args, **options)  # type: ignore[no-any-return]
+        return getattr(torch, name)(input._dense_shape, *args, **options)
 
     return run
 
@@ -109,6 +117,12 @@ def _new(name: str) -> Any:
 
 for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
     implements(_name, (Format,))(_new(_name))
+
+
+@implements("item", (Format,))
+def item(input: SparseTensor) -> Any:
+    """Return the one value as a number."""
+    return input.to_dense().item() if input.numel() == 1 else NotImplemented
 
 
 @implements("is_coalesced", (Format,))
@@ -143,7 +157,7 @@ def detached(input: SparseTensor) -> SparseTensor:
 
 
 def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
-    """aten's own form of ``to``."""
+    """Change type or device, as aten calls it."""
     values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
     structure: Structure = input.structure.to(values.device)
     return _keep(SparseTensor(values, structure), input)

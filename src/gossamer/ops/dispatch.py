@@ -15,16 +15,18 @@ from torch import Tensor
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops import registry
 from gossamer.ops.autocast import LOWERED, lowered
-from gossamer.ops.fallback import announce, densify
+from gossamer.ops.fallback import Copies, announce, densify
+from gossamer.ops.lists import PREFIXES, call_list
 from gossamer.ops.registry import Function, Kinds, Operator, operator_of
-from gossamer.tensor import SparseTensor
+from gossamer.tensor import SparseTensor, WantsDenseGradient
 
 #: Calls that ask for, or set, something every tensor has; torch answers them for the wrapper itself.
 METADATA = {
     "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "is_floating_point",
-    "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device", "type",
-    "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad", "requires_grad_", "backward",
-    "__hash__", "__len__", "__bool__", "is_nonzero", "detach", "grad.get", "grad.set", "_grad.get", "grad_fn.get",
+    "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device",
+    "type", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad", "requires_grad_",
+    "backward", "__hash__", "__len__", "__bool__", "is_nonzero", "detach", "grad.get", "grad.set", "_grad.get",
+    "grad_fn.get",
     "is_leaf.get", "requires_grad.get", "requires_grad.set", "shape.get", "dtype.get", "device.get", "layout.get",
     "ndim.get", "is_cpu.get", "is_cuda.get", "is_mps.get", "is_xpu.get", "is_meta.get", "is_sparse.get",
     "is_sparse_csr.get", "is_quantized.get", "is_nested.get", "is_mkldnn.get", "names.get", "name.get", "_version.get",
@@ -39,6 +41,13 @@ METADATA = {
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answer a call from Python."""
+    try:
+        return _answer(func, args, kwargs)
+    except WantsDenseGradient:  # then it has to be computed on a dense tensor, and there is nothing to warn of
+        return func(*densify(args), **densify(kwargs))
+
+
+def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = _DIRECT.get(func)
     if name is not None and not kwargs and not (name in LOWERED and torch._C._is_any_autocast_enabled()):
         for function in find(name, kinds_of(args)):
@@ -51,7 +60,7 @@ def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if name in METADATA:
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
-    if not (operator.inplace or operator.swapped or name.startswith("_foreach_")):
+    if not (operator.inplace or operator.swapped or name.startswith(PREFIXES)):
         _DIRECT[func] = name
     if name in LOWERED and torch._C._is_any_autocast_enabled():
         args = lowered(args)
@@ -61,16 +70,16 @@ def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator by the table, or on dense copies."""
     name = operator.name
+    if name.startswith(PREFIXES):
+        return call_list(operator, func, args, kwargs)
     if operator.inplace or kwargs.get("inplace"):
         return _SPECIAL["inplace"](operator, func, args, kwargs)
-    if name.startswith("_foreach_"):
-        return _SPECIAL["foreach"](operator, func, args, kwargs)
     if kwargs:
         if kwargs.get("out") is not None:
             return _SPECIAL["out"](operator, func, args, kwargs)
-        args, kwargs = _positional(name, args, kwargs)
+        args, kwargs = _positional(name, args, {k: v for k, v in kwargs.items() if k not in ("out", "inplace")})
     ordered = (args[1], args[0], *args[2:]) if operator.swapped else args
-    for function in find(name, kinds_of(ordered)):
+    for function in find(name, kinds_of(ordered), tuple(kwargs)):
         result = function(*ordered, **kwargs)
         if result is not NotImplemented:
             return result
@@ -80,7 +89,10 @@ def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute on dense copies. (For Masked that is its own storage, and no loss.)"""
     announce(name, tuple(k.__name__ for k in kinds_of((*args, *kwargs.values())) if k is not None))
-    return func(*densify(args), **densify(kwargs))
+    copies: Copies = []
+    dense_args, dense_kwargs = densify((args, kwargs), copies)
+    out = func(*dense_args, **dense_kwargs)
+    return out if torch.compiler.is_compiling() else _SPECIAL["written"](name, out, copies)
 
 
 def kinds_of(args: tuple[Any, ...]) -> Kinds:
@@ -100,16 +112,17 @@ def kind_of(value: Any) -> type[Format] | None:
     return None
 
 
-def find(name: str, kinds: Kinds) -> tuple[Function, ...]:
-    """Return the functions to try for an operator and formats, best first; none means the dense fallback."""
-    found = registry._FOUND.get((name, kinds))
+def find(name: str, kinds: Kinds, keywords: tuple[str, ...] = ()) -> tuple[Function, ...]:
+    """Return the functions to try for an operator, formats and options, best first; none means the dense fallback."""
+    found = registry._FOUND.get((name, kinds, keywords))
     if found is None:
-        fitting = registry.candidates(name, kinds)
+        fitting = [entry for entry in registry.candidates(name, kinds) if registry.knows(entry, keywords)]
         functions = [_complete(entry, kinds) for entry in fitting]
         if not functions:
             converted = conversion(name, kinds)
-            functions = [] if converted is None else [_converting(*converted)]
-        found = registry._FOUND[name, kinds] = tuple(functions)
+            if converted is not None and registry.knows(converted[0], keywords):
+                functions = [_converting(*converted)]
+        found = registry._FOUND[name, kinds, keywords] = tuple(functions)
     return found
 
 
@@ -153,7 +166,7 @@ def _complete(entry: registry.Entry, kinds: Kinds) -> Function:
     backward = registry.backward_of(entry.operator, kinds)
     if backward is not None:
         function = _SPECIAL["backward"](function, backward.function)
-    if entry.required < 2:
+    if entry.required < 3:  # nothing that can be left out
         return function
 
     def complete(*args: Any, **kwargs: Any) -> Any:
@@ -190,5 +203,5 @@ _PARAMETERS = {
 #: Callables that need no second look, with the name of their operator: the short way for a call without keywords.
 _DIRECT: dict[Any, str] = {}
 
-#: Parts of dispatch that stand in files of their own and come back here: in place, foreach, out=, own backward.
+#: Parts of dispatch that stand in files of their own and come back here: in place, out=, own backward.
 _SPECIAL: dict[str, Function] = {}

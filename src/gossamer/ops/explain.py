@@ -74,8 +74,9 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     if fitting:
         best = fitting[0]
         signature = f"{best.operator}({', '.join(f.__name__ for f in best.formats)})"
-        entries = f"{len(registered)} {'entry' if len(registered) == 1 else 'entries'}"
-        return answer("native", _name(best.function), f"the most specific of {entries} that take these formats is {signature}")
+        entries = f"{len(fitting)} {'entry' if len(fitting) == 1 else 'entries'}"
+        why = f"the most specific of {entries} that take these formats is {signature}"
+        return answer("native", _name(best.function), why)
     converted = conversion(operator.name, kinds)
     if converted is not None:
         entry, targets = converted

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -99,12 +101,24 @@ def announce(name: str, kinds: tuple[str, ...]) -> None:
     if (name, kinds) not in _told:
         _told.add((name, kinds))
         message = f"{name} has no function for ({formats}) and ran on a dense copy: right, but not sparse"
-        warnings.warn(message, FallbackWarning, stacklevel=4)
+        warnings.warn(message, FallbackWarning, stacklevel=_outside())
 
 
-def densify(tree: Any) -> Any:
-    """Return the arguments with every sparse tensor as a dense one."""
-    return tree_map(lambda a: a.to_dense() if isinstance(a, SparseTensor) else a, tree)
+Copies = list[tuple[SparseTensor, Tensor]]
+
+
+def densify(tree: Any, copies: Copies | None = None) -> Any:
+    """Return the arguments with every sparse tensor as a dense one; ``copies`` collects which became which."""
+
+    def dense(value: Any) -> Any:
+        if not isinstance(value, SparseTensor):
+            return value
+        copy = value.to_dense()
+        if copies is not None:
+            copies.append((value, copy))
+        return copy
+
+    return tree_map(dense, tree)
 
 
 def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
@@ -122,3 +136,12 @@ def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
 def is_dense(value: Any) -> bool:
     """Is it an ordinary tensor?"""
     return isinstance(value, Tensor) and not isinstance(value, SparseTensor)
+
+
+def _outside() -> int:
+    """Return the stack level of the line that called torch: the first outside gossamer and torch."""
+    homes = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__file__))
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(homes):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -12,14 +12,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.formats import Format
 from gossamer.ops import dispatch
-from gossamer.ops.fallback import densify, sparse_leaves
-from gossamer.ops.pointwise import POINTWISE
+from gossamer.ops.fallback import Copies, announce, densify, sparse_leaves
+from gossamer.ops.pointwise import INPLACE
 from gossamer.ops.registry import Operator
-from gossamer.tensor import SparseTensor, gather, mask_padding
+from gossamer.tensor import SparseTensor, build, from_entries, gather, mask_padding
 
 #: In-place operators that fill a tensor, whatever it held.
 FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
+
+
+#: In-place operators whose result may have another shape.
+RESHAPING = {"t", "transpose", "squeeze", "unsqueeze", "as_strided", "resize", "resize_as"}
+#: Operators that write into their arguments without saying so.
+_SECRETIVE = {
+    "batch_norm", "native_batch_norm", "instance_norm", "_batch_norm_with_update", "_native_batch_norm_legit",
+}  # fmt: skip
 
 
 class _Write(torch.autograd.Function):
@@ -33,8 +42,25 @@ class _Write(torch.autograd.Function):
         return target
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
         return None, gather(grad, ctx.structure)
+
+
+class _Become(torch.autograd.Function):
+    """Change a tensor into another one, of any shape."""
+
+    @staticmethod
+    def forward(ctx: Any, target: SparseTensor, result: SparseTensor) -> SparseTensor:
+        with torch._C.DisableTorchFunctionSubclass():
+            torch.Tensor.data.__set__(target, result)  # type: ignore[attr-defined]
+        target._values = result._values
+        target._set_structure(result.structure)
+        ctx.mark_dirty(target)
+        return target
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
+        return None, grad
 
 
 def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -42,24 +68,55 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
     target, name = args[0], operator.name
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if not isinstance(target, SparseTensor):
+        if name not in INPLACE and name != "copy":  # those are dense by nature
+            announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
         return func(target, *densify(args[1:]), **densify(kwargs))
     if name == "copy":
         return copy_(target, *args[1:], **kwargs)
     if name in FILLS:
         return _fill(target, func, args[1:], kwargs)
     tracked = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(args))
-    if name in POINTWISE and not tracked and operator.inplace:
+    if tracked:
+        _check_leaf(target)
+        before = target.clone()  # what backward needs stays as it was
+        args = tuple(before if a is target else a for a in args)
+    elif name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
         return _on_values(target, func, args[1:], kwargs)
     return write(target, _result(name, func, operator, args, kwargs))
 
 
+def _one_pattern(args: tuple[Any, ...]) -> bool:
+    """Have all sparse arguments the pattern of the first? (Else 0 / 0 could come up where nothing is stored.)"""
+    return all(a.structure.same(args[0].structure) for a in args if isinstance(a, SparseTensor))
+
+
+def _check_leaf(target: SparseTensor) -> None:
+    if target.requires_grad and target.is_leaf:
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+
+
 def write(target: SparseTensor, result: Tensor) -> SparseTensor:
-    """Write a result to the stored positions of the target."""
+    """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
+    if result.shape != target._dense_shape:
+        return _Become.apply(target, _whole(result, target.format))
+    if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
+        raise RuntimeError(
+            f"result type {str(result.dtype)[6:].capitalize()} can't be cast to the desired output type "
+            f"{str(target._values.dtype)[6:].capitalize()}"
+        )
     values = gather(result, target.structure)
     if torch.is_grad_enabled() and (target.requires_grad or values.requires_grad):
-        return _Write.apply(target, values)  # type: ignore[no-any-return,no-untyped-call]
+        return _Write.apply(target, values)
     target._values.copy_(values)
     return target
+
+
+def _whole(result: Tensor, format: Format) -> Tensor:
+    """Return a result in a format: a dense one with all its entries, since it has no pattern."""
+    if isinstance(result, SparseTensor):
+        return result.to_format(format)
+    every = torch.arange(result.numel(), device=result.device)
+    return from_entries(every, result.reshape(-1), result.shape, format)
 
 
 def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> SparseTensor:
@@ -68,7 +125,7 @@ def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> S
         source = source.expand(target._dense_shape)
     if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():
         return write(target, source.to(target._values.device))
-    moved = source.detach().to_format(target.format)
+    moved: SparseTensor = _whole(source.detach(), target.format)  # type: ignore[assignment]
     structure = moved.structure.to(target._values.device)
     target._values = moved._values.to(target._values, copy=True)
     target._set_structure(structure)
@@ -76,10 +133,10 @@ def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> S
 
 
 def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
-    if torch.is_grad_enabled() and target.requires_grad:
-        if target.is_leaf:
-            raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-        return write(target, SparseTensor(func(target._values.clone(), *args, **kwargs), target.structure))
+    if torch.is_grad_enabled() and (target.requires_grad or any(t.requires_grad for t in _tensors(args))):
+        _check_leaf(target)
+        filled = func(target._values.clone(), *densify(args), **kwargs)
+        return write(target, build(mask_padding(filled, target.structure), target.structure))
     func(target._values, *args, **kwargs)
     mask_padding(target._values, target.structure, inplace=True)
     return target
@@ -102,26 +159,31 @@ def _on_values(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: d
 
 def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Out-of-place result of an in-place operator."""
-    for function in dispatch.find(name, dispatch.kinds_of(args)):
+    # float_power always gives float64 and so refuses to be in place: that is for torch to say
+    found = () if name == "float_power" else dispatch.find(name, dispatch.kinds_of(args), tuple(kwargs))
+    for function in found:
         result = function(*args, **kwargs)
         if result is not NotImplemented:
-            return result  # type: ignore[no-any-return]
-    dense = args[0].to_dense()
-    dense = dense.clone() if dense.requires_grad or not operator.inplace else dense
-    return dispatch.on_dense(name, func, (dense, *args[1:]), kwargs)  # type: ignore[no-any-return]
+            have, want = list(args[0].shape), list(result.shape)
+            if have != want and name not in RESHAPING:
+                raise RuntimeError(f"output with shape {have} doesn't match the broadcast shape {want}")
+            return result
+    announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
+    args, kwargs = densify((args, kwargs))
+    return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)
 
 
-def call_foreach(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a ``_foreach_`` operator one tensor at a time; lists go element by element, anything else to each."""
-    name = operator.name.removeprefix("_foreach_")
-    single = getattr(torch.Tensor, name + "_" * operator.inplace, None) or getattr(torch, name)
-    count = len(args[0])
-
-    def pick(value: Any, i: int) -> Any:
-        return value[i] if isinstance(value, (list, tuple)) else value
-
-    out = [single(*(pick(a, i) for a in args), **{k: pick(v, i) for k, v in kwargs.items()}) for i in range(count)]
-    return None if operator.inplace else out
+def write_back(name: str, out: Any, copies: Copies) -> Any:
+    """Bring home what an operator wrote into the dense copies of its arguments (running statistics, for instance)."""
+    for tensor, copy in copies:
+        written = not copy.is_inference() and copy._version > 0
+        if not written and (name not in _SECRETIVE or copy.requires_grad):
+            continue
+        with torch.no_grad():
+            if not torch.equal(gather(copy, tensor.structure), tensor._values):
+                write(tensor, copy.detach())
+        out = tensor if out is copy else out
+    return out
 
 
 def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,23 +204,3 @@ def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[
 
 def _tensors(args: tuple[Any, ...]) -> list[Tensor]:
     return [a for a in args if isinstance(a, Tensor)]
-
-
-def adam_on_values(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Fused optimizer steps: the lists of a sparse parameter share its pattern, so they run on the values."""
-    owners = args[0]
-
-    def item(value: Any, i: int) -> Any:
-        sparse = isinstance(owners[i], SparseTensor)
-        if isinstance(value, Tensor) and sparse and value.shape == owners[i].shape:
-            return gather(value, owners[i].structure)
-        return value
-
-    def column(value: Any) -> Any:
-        return [item(v, i) for i, v in enumerate(value)] if isinstance(value, (list, tuple)) else value
-
-    with torch.no_grad():
-        return func(*(column(a) for a in args), **{k: column(v) for k, v in kwargs.items()})
-
-
-__all__ = ["adam_on_values", "call_foreach", "call_inplace", "call_out", "copy_", "write"]

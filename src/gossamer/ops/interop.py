@@ -1,19 +1,28 @@
-"""To and from dense tensors, torch.sparse and scipy."""
+"""To and from dense tensors, torch.sparse and scipy.
+
+What comes from outside is checked before any code but ours walks its index arrays: scipy's and torch's own routines
+trust them, and would read outside of them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format
-from gossamer.tensor import SparseTensor, from_entries
+from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, checks
+from gossamer.formats.base import check_size
+from gossamer.formats.levels import Compressed
+from gossamer.formats.structure import Structure, ascending, ravel
+from gossamer.tensor import SparseTensor, build, from_entries, gather
 
 if TYPE_CHECKING:
     import scipy.sparse
 
-_TORCH = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+_TORCH = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr)
+_INT32 = 2**31 - 1
 
 
 def from_dense(x: Tensor, format: Format) -> Tensor:
@@ -45,8 +54,11 @@ def from_dense(x: Tensor, format: Format) -> Tensor:
     if isinstance(format, Dense):
         return x
     flat = x.reshape(-1)
-    keys = torch.nonzero(flat.detach()).squeeze(1)
-    return from_entries(keys, flat[keys], x.shape, format)
+    keys = torch.nonzero(flat.detach() != 0).squeeze(1)
+    if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients
+        structure, _ = Structure.from_keys(format, keys, x.shape)
+        return build(gather(x, structure), structure)
+    return from_entries(keys, flat.index_select(0, keys), x.shape, format)
 
 
 def from_torch(t: Tensor) -> SparseTensor:
@@ -58,37 +70,64 @@ def from_torch(t: Tensor) -> SparseTensor:
     >>> gs.from_torch(torch.eye(3).to_sparse()).format
     COO()
     """
+    if not isinstance(t, Tensor):
+        raise TypeError(f"from_torch needs a torch.sparse tensor, not {_describe(t)}")
+    if isinstance(t, SparseTensor):
+        return t
     if t.layout == torch.strided:
         raise TypeError("from_torch needs a torch.sparse tensor; gs.from_dense(x, gs.CSR()) takes a dense one")
-    if t.layout not in _TORCH or t.layout == torch.sparse_bsc:
+    if t.layout not in _TORCH:
         raise NotImplementedError(f"{t.layout} has no counterpart; convert it to CSR first with t.to_sparse_csr()")
-    if t.layout == torch.sparse_coo:
-        return _from_coo(t)
-    if t.dim() != 2 or t.values().dim() != (3 if t.layout == torch.sparse_bsr else 1):
-        raise NotImplementedError(f"{t.layout} with batch or dense dimensions: convert it with t.to_sparse_coo() first")
-    if t.layout == torch.sparse_csc:
-        return _checked(CSC(), t, t.ccol_indices(), t.row_indices())
-    if t.layout == torch.sparse_csr:
-        return _checked(CSR(), t, t.crow_indices(), t.col_indices())
-    return _checked(BSR(tuple(t.values().shape[1:])), t, t.crow_indices(), t.col_indices())
+    return _from_coo(t) if t.layout == torch.sparse_coo else _from_compressed(t)
 
 
 def _from_coo(t: Tensor) -> SparseTensor:
-    indices, shape = t._indices(), t.shape
     if t.dense_dim():
         raise NotImplementedError("torch COO with dense dimensions: use gs.from_dense(t.to_dense(), format)")
-    sizes = torch.tensor(shape[: indices.shape[0]], device=indices.device)[:, None]
-    if indices.shape[1] and (int(indices.min()) < 0 or bool((indices >= sizes).any())):
-        raise ValueError(f"torch COO of shape {tuple(shape)} has indices outside it")
+    shape = tuple(t.shape)
+    _check_coordinates(list(t._indices()), t._values(), shape, "torch COO")
     t = t.coalesce()
-    indices = t.indices().int() if max(shape, default=0) < 2**31 else t.indices()
+    small = max(*shape, t._nnz(), 0) <= _INT32
+    indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)
-    arrays = {"pos0": pos, **{f"crd{d}": i.contiguous() for d, i in enumerate(indices)}}
-    return SparseTensor.from_arrays(COO(), shape, t.values(), arrays)
+    crds = list(indices) if shape else [indices.new_zeros(indices.shape[1])]
+    return SparseTensor.from_arrays(
+        COO(), shape, t.values(), {"pos0": pos, **{f"crd{d}": c for d, c in enumerate(crds)}}
+    )
 
 
-def _checked(format: Format, t: Tensor, pos: Tensor, crd: Tensor) -> SparseTensor:
-    return SparseTensor.from_arrays(format, t.shape, t.values(), {"pos1": pos, "crd1": crd})
+def _check_coordinates(coords: Sequence[Tensor], values: Tensor, shape: Sequence[int], what: str) -> None:
+    """Raise ValueError unless there is one coordinate a value and a dimension, inside the shape."""
+    what = f"{what} of shape {tuple(shape)}"
+    check_size(shape, f"{what}: the shape")
+    if len(coords) != len(shape):
+        raise ValueError(f"{what} has indices of {len(coords)} dimensions, must have {len(shape)}")
+    for d, (coord, size) in enumerate(zip(coords, shape, strict=True)):
+        if coord.device.type == "meta" or coord.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"{what} has indices of {coord.dtype} on {coord.device}, must be int32 or int64 with data")
+        if coord.shape != values.shape:
+            raise ValueError(
+                f"{what} has {tuple(coord.shape)} indices in dimension {d} for {tuple(values.shape)} values"
+            )
+        if coord.numel() and (int(coord.min()) < 0 or int(coord.max()) >= size):
+            raise ValueError(f"{what} has indices in dimension {d} outside 0 .. {size - 1}")
+
+
+def _from_compressed(t: Tensor) -> SparseTensor:
+    columns, values, shape = t.layout == torch.sparse_csc, t.values(), tuple(t.shape)
+    pos, crd = (t.ccol_indices(), t.row_indices()) if columns else (t.crow_indices(), t.col_indices())
+    batch, inner = pos.dim() - 1, 3 if t.layout == torch.sparse_bsr else 1
+    dense = values.dim() - batch - inner
+    if batch < 0 or dense < 0 or batch + 2 + dense != len(shape):
+        raise ValueError(
+            f"{t.layout} of shape {shape}: the values are {tuple(values.shape)}, pointers {tuple(pos.shape)}"
+        )
+    if batch or dense:
+        raise NotImplementedError(f"{t.layout} with batch or dense dimensions: convert it with t.to_sparse_coo() first")
+    format = CSC() if columns else CSR() if inner == 1 else BSR(tuple(values.shape[1:]))
+    if isinstance(format, BSR) and format.pads(shape):
+        raise ValueError(f"{t.layout} of shape {shape}: blocks of {format.block} don't divide it")
+    return SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": crd})
 
 
 def to_torch(t: SparseTensor) -> Tensor:
@@ -100,12 +139,11 @@ def to_torch(t: SparseTensor) -> Tensor:
     makers = {CSR: torch.sparse_csr_tensor, CSC: torch.sparse_csc_tensor, BSR: torch.sparse_bsr_tensor}
     maker: Any = makers.get(type(t.format))
     if maker is not None and whole:
-        return maker(arrays["pos1"], arrays["crd1"], values, shape, check_invariants=False)  # type: ignore[no-any-return]
-    coo = t.detach().to_format(COO())
-    indices = torch.stack([a.long() for name, a in coo.structure.arrays.items() if name.startswith("crd")])
-    return torch.sparse_coo_tensor(
-        indices, coo._values, shape, is_coalesced=True, check_invariants=False
-    )
+        return maker(arrays["pos1"], arrays["crd1"], values, shape, check_invariants=False)
+    plain: Any = t.detach()
+    coo = plain.to_format(COO())
+    indices = torch.stack([coo.structure.arrays[f"crd{d}"].long() for d in range(max(len(shape), 1))])[: len(shape)]
+    return torch.sparse_coo_tensor(indices, coo._values, shape, is_coalesced=True, check_invariants=False)
 
 
 def from_scipy(matrix: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
@@ -119,15 +157,69 @@ def from_scipy(matrix: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTe
     """
     if not hasattr(matrix, "format") or not hasattr(matrix, "tocoo"):
         raise TypeError(f"from_scipy needs a scipy.sparse matrix, not {_describe(matrix)}")
-    if matrix.format in ("csr", "csc", "bsr"):
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-        format: Format = {"csr": CSR, "csc": CSC}[matrix.format]() if matrix.format != "bsr" else BSR(matrix.blocksize)
-        arrays = {"pos1": torch.from_numpy(matrix.indptr), "crd1": torch.from_numpy(matrix.indices)}
-        return SparseTensor.from_arrays(format, matrix.shape, torch.from_numpy(matrix.data), arrays)
-    coo = matrix.tocoo()
-    indices = torch.stack([torch.from_numpy(c).long() for c in (coo.row, coo.col)])
-    return _from_coo(torch.sparse_coo_tensor(indices, torch.from_numpy(coo.data), coo.shape, check_invariants=False))
+    kind, shape = str(matrix.format), tuple(matrix.shape)
+    if kind in ("csr", "csc", "bsr"):
+        pos, crd, values = (_array(matrix, name) for name in ("indptr", "indices", "data"))
+        format: Format = CSR() if kind == "csr" else CSC()
+        if kind == "bsr":
+            format = BSR(tuple(values.shape[1:]) if values.dim() == 3 else (0, 0))
+        return _canonical(format, shape, values, pos, crd)
+    try:
+        coo = matrix.tocoo()
+    except (ValueError, TypeError, IndexError, KeyError, OverflowError) as error:
+        raise ValueError(f"scipy can't read its own {kind} matrix of shape {shape}: {error}") from error
+    coords = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
+    tensors = [_tensor(c, "coords") for c in coords]
+    values = _array(coo, "data")
+    _check_coordinates(tensors, values, shape, f"scipy {kind}")
+    indices = torch.stack([c.long() for c in tensors])
+    return _from_coo(torch.sparse_coo_tensor(indices, values, shape, check_invariants=False))
+
+
+def _array(matrix: Any, name: str) -> Tensor:
+    return _tensor(getattr(matrix, name, None), name)
+
+
+def _tensor(array: Any, name: str) -> Tensor:
+    """Copy a numpy array: scipy changes its own in place."""
+    if not hasattr(array, "__array_interface__"):
+        raise TypeError(f"{name} of a scipy matrix must be a numpy array, not {_describe(array)}")
+    try:
+        return torch.from_numpy(array.copy())
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} of a scipy matrix can't become a tensor: {error}") from None
+
+
+def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tensor, crd: Tensor) -> SparseTensor:
+    """Build from compressed arrays as scipy has them: unsorted, with duplicates and with space left at the end."""
+    if {pos.dtype, crd.dtype} == {torch.int32, torch.int64}:
+        pos, crd = pos.long(), crd.long()
+    if crd.shape == values.shape[:1] and pos.dim() == 1 and pos.numel() and 0 <= int(pos[-1]) < crd.numel():
+        crd, values = crd[: int(pos[-1])], values[: int(pos[-1])]
+    checks.outside(format, shape, values, {"pos1": pos, "crd1": crd})
+    parents, size = format.level_sizes(shape)[:2]
+    try:
+        Compressed().check_bounds({"pos": pos, "crd": crd}, parents, size)
+    except ValueError as error:
+        raise ValueError(f"{format} of shape {shape} from scipy: {error}") from None
+    if values.shape[:1] != crd.shape:
+        raise ValueError(
+            f"{format} of shape {shape} from scipy: values are {tuple(values.shape)} for {crd.numel()} indices"
+        )
+    row, col, _ = Compressed().unpack({"pos": pos, "crd": crd}, parents, size, crd.device)
+    keys = ravel([row, col], (parents, size))
+    if not ascending(keys):
+        keys, inverse = torch.unique(keys, return_inverse=True)
+        values = _sum(values, inverse, keys.numel())
+        row, col = keys // size, keys % size
+        pos = torch.searchsorted(row, torch.arange(parents + 1)).to(pos.dtype)
+    return SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": col.to(pos.dtype)})
+
+
+def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    if values.dtype == torch.bool:
+        return _sum(values.byte(), group, groups) > 0
+    return values.new_zeros((groups, *values.shape[1:])).index_add_(0, group, values)
 
 
 def to_scipy(t: SparseTensor) -> Any:
@@ -136,19 +228,24 @@ def to_scipy(t: SparseTensor) -> Any:
 
     if t.dim() != 2:
         raise ValueError(f"scipy holds matrices; this tensor has shape {tuple(t._dense_shape)}")
-    plain = t.detach().cpu()
-    makers = {CSR: scipy.sparse.csr_array, CSC: scipy.sparse.csc_array}
-    arrays = plain.structure.arrays
-    if type(t.format) in makers:
-        parts = (plain._values.numpy(), arrays["crd1"].numpy(), arrays["pos1"].numpy())
-        return makers[type(t.format)](parts, shape=tuple(t._dense_shape))
+    if t.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
+        raise TypeError(f"numpy has no {t.dtype}: convert it first with t.float()")
+    plain: Any = t.detach().cpu()
     as_torch = to_torch(plain)
-    if as_torch.layout == torch.sparse_bsr:
-        parts = (plain._values.numpy(), arrays["crd1"].numpy(), arrays["pos1"].numpy())
-        return scipy.sparse.bsr_array(parts, shape=tuple(t._dense_shape))
-    return scipy.sparse.coo_array(
-        (as_torch.values().numpy(), tuple(as_torch.indices().numpy())), shape=tuple(t._dense_shape)
-    )
+    shape = tuple(t._dense_shape)
+    if as_torch.layout == torch.sparse_coo:
+        return scipy.sparse.coo_array((_copy(as_torch.values()), tuple(_copy(as_torch.indices()))), shape=shape)
+    columns = as_torch.layout == torch.sparse_csc
+    pos = as_torch.ccol_indices() if columns else as_torch.crow_indices()
+    crd = as_torch.row_indices() if columns else as_torch.col_indices()
+    makers = {torch.sparse_csr: scipy.sparse.csr_array, torch.sparse_csc: scipy.sparse.csc_array}
+    maker = makers.get(as_torch.layout, scipy.sparse.bsr_array)
+    return maker((_copy(as_torch.values()), _copy(crd), _copy(pos)), shape=shape)
+
+
+def _copy(tensor: Tensor) -> Any:
+    """Copy to numpy: scipy changes its arrays in place, and ours are shared."""
+    return tensor.numpy().copy()
 
 
 def _describe(value: Any) -> str:

@@ -8,6 +8,7 @@ those kernels is in ``benchmarks/overhead.py``.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ _library.define(
 _library.define("sddmm(Tensor pos, Tensor crd, int rows, int cols, Tensor left, Tensor right) -> Tensor")
 
 _NATIVE = (torch.float32, torch.float64)
+
+with warnings.catch_warnings():  # torch says once that its CSR tensors are in beta; here they only carry checked arrays
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor(torch.tensor([0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (0, 0))
 _transposes: Any = WeakIdKeyDictionary()
 
 
@@ -32,34 +37,37 @@ def spmm(
     if transposed:
         pos, crd, order = _transpose(pos, crd, rows, cols)
         values, rows, cols = values[order], cols, rows
-    tokens = x.shape[1]
-    out = x.new_empty((tokens, rows)) if tokens_first else x.new_empty((rows, tokens))
-    if not (crd.numel() and out.numel()):
-        return out.zero_()
-    if values.dtype not in _NATIVE:
-        return out.copy_(_wide(pos, crd, values, rows, cols, x, tokens_first))
-    a = torch.sparse_csr_tensor(pos, crd, values, (rows, cols), check_invariants=False)
-    target = out.t() if tokens_first else out
-    torch.mm(a, x, out=target)
-    return out
+    if not (crd.numel() and rows and x.shape[1]):
+        return x.new_zeros((x.shape[1], rows) if tokens_first else (rows, x.shape[1]))
+    if values.dtype in _NATIVE:
+        # MKL is up to five times slower when it writes token-major itself than one transpose afterwards
+        out = _mm(torch.sparse_csr_tensor(pos, crd, values, (rows, cols), check_invariants=False), x)
+    else:
+        out = _wide(pos, crd, values, rows, cols, x)
+    return out.t().contiguous() if tokens_first else out
 
 
-def _wide(
-    pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, x: Tensor, tokens_first: bool
-) -> Tensor:
+def _mm(a: Tensor, x: Tensor) -> Tensor:
+    """Return a @ x in their own type: autocast chose types above; here it would choose one without a kernel."""
+    if not torch._C._is_any_autocast_enabled():
+        return torch.mm(a, x)
+    with torch.autocast(x.device.type, enabled=False):
+        return torch.mm(a, x)
+
+
+def _wide(pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, x: Tensor) -> Tensor:
     """Types that have no kernel: half precision sums in float32, the rest goes entry by entry."""
     if values.dtype in (torch.float16, torch.bfloat16):
-        return spmm(pos, crd, values.float(), rows, cols, False, x.float(), tokens_first)
-    row = _rows_of(pos, crd)
-    out = x.new_zeros((rows, x.shape[1])).index_add_(0, row, values[:, None] * x[crd.long()])
-    return out.t() if tokens_first else out
+        return spmm(pos, crd, values.float(), rows, cols, False, x.float(), False).to(x.dtype)
+    return x.new_zeros((rows, x.shape[1])).index_add_(0, _rows_of(pos, crd), values[:, None] * x[crd.long()])
 
 
 def sddmm(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: Tensor) -> Tensor:
     """left[row] . right[col] for every stored (row, col): ``(left @ right.T)`` at the stored positions."""
     if not (crd.numel() and left.shape[1]):
         return left.new_zeros(crd.numel())
-    if left.dtype in _NATIVE and left.device.type == "cpu":
+    # torch takes no more entries than the matrix has places, but padding may come on top of a full one
+    if left.dtype in _NATIVE and left.device.type == "cpu" and crd.numel() <= rows * cols:
         zeros = left.new_zeros(crd.numel())
         pattern = torch.sparse_csr_tensor(pos, crd, zeros, (rows, cols), check_invariants=False)
         return torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
@@ -80,7 +88,7 @@ def _transpose(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, 
     """Compressed rows of A^T and the order of its values; made once for a structure and kept with it."""
     known = _transposes.get(crd)
     if known is not None:
-        return known  # type: ignore[no-any-return]
+        return known
     order = torch.argsort(crd, stable=True)
     counts = torch.bincount(crd, minlength=cols)
     pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops.product import product
-from gossamer.ops.reductions import Groups
 from gossamer.ops.registry import implements
 from gossamer.ops.shape import reshape, select_entries
-from gossamer.tensor import SparseTensor, entries_of, scatter, values_of
+from gossamer.tensor import SparseTensor, entries_of, values_of
 
 
 @implements(F.embedding, (Dense, Format))
@@ -76,7 +75,12 @@ def conv2d(
     groups: int = 1,
 ) -> Any:
     """Convolution with a sparse weight: patches of the input, times the weight as a matrix."""
-    if groups != 1 or input.dim() not in (3, 4) or input.dtype != weight._values.dtype or weight.grad_format is not None:
+    if (
+        groups != 1
+        or input.dim() not in (3, 4)
+        or input.dtype != weight._values.dtype
+        or weight.grad_format is not None
+    ):
         return NotImplemented
     out_channels, channels, *kernel = weight._dense_shape
     size, step, gap = (kernel[0], kernel[1]), _pair(stride), _pair(dilation)
@@ -101,22 +105,32 @@ def conv2d_masked(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any
     return F.conv2d(input, values_of(weight) if weight.grad_format is None else weight.to_dense(), *args, **kwargs)
 
 
-@implements(F.layer_norm, (Format, Dense, Dense, Dense))
-def layer_norm(
-    input: SparseTensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5
-) -> Any:
-    """Normalise a sparse activation: the moments come from the stored entries, the result is dense."""
+@implements(F.layer_norm, (Format, Format, Format, Format))
+def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
+    """Normalise an activation: the mean moves every zero, so the result is dense by nature."""
+    input, weight, bias = (t.to_dense() if isinstance(t, SparseTensor) else t for t in (input, weight, bias))
+    return F.layer_norm(input, normalized_shape, weight, bias, eps)
+
+
+@implements(F.rms_norm, (Format, Dense))
+def rms_norm(input: SparseTensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
+    """Divide by the root of the mean square: zeros stay zeros, so the result is sparse."""
     count = len(normalized_shape)
-    if not isinstance(input, SparseTensor) or isinstance(weight, SparseTensor) or count > input.dim():
+    if not isinstance(input, SparseTensor) or not 0 < count <= input.dim() or input.numel() == 0:
         return NotImplemented
-    if tuple(normalized_shape) != tuple(input._dense_shape[input.dim() - count :]) or input.numel() == 0:
+    if tuple(normalized_shape) != tuple(input._dense_shape[input.dim() - count :]):
         return NotImplemented
-    groups = Groups(input, tuple(range(input.dim() - count, input.dim())))
-    mean = groups.sum(groups.values) / groups.size
-    squares = groups.sum((groups.values - mean[groups.group]) ** 2) + (groups.size - groups.stored()) * mean**2
-    scale = torch.rsqrt(squares / groups.size + eps)
-    lead = [*groups.shape, *(1,) * count]
-    plain = scatter(values_of(input), input.structure)
-    out = (plain - mean.view(lead)) * scale.view(lead)
-    out = out if weight is None else out * weight
-    return out if bias is None else out + bias
+    if weight is not None and (weight.dtype != input.dtype or tuple(weight.shape) != tuple(normalized_shape)):
+        return NotImplemented
+    eps = torch.finfo(input.dtype).eps if eps is None else eps
+    mean = torch.square(input).mean(tuple(range(-count, 0)), keepdim=True)
+    out = input * torch.rsqrt(mean + eps)
+    return out if weight is None else out * weight
+
+
+@implements(F.normalize, (Format,))
+def normalize(input: SparseTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
+    """Divide by the norm along a dimension: zeros stay zeros, so the result is sparse."""
+    if eps <= 0 or not input.dim():
+        return NotImplemented
+    return input / torch.linalg.vector_norm(input, p, dim, keepdim=True).clamp_min(eps)

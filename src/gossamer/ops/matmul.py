@@ -14,15 +14,33 @@ from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
 
+def _rows(x: Tensor) -> Tensor:
+    """All but the last dimension as one, even where that leaves nothing."""
+    return x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x.unsqueeze(0)
+
+
 @implements(F.linear, (Dense, Format, Dense))
 def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
-    """x @ weight.T + bias for a sparse weight."""
+    """Return x @ weight.T + bias for a sparse weight."""
     shape = weight._dense_shape
     if len(shape) != 2 or input.dtype != weight._values.dtype or input.shape[-1:] != shape[1:]:
         return NotImplemented  # torch's own error, from the dense path
     if input.dim() == 2:
         return product.linear(input, weight, bias)
-    return product.linear(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+    return product.linear(_rows(input), weight, bias).view(*input.shape[:-1], shape[0])
+
+
+@implements(F.linear, (Format, Format, Format))
+def linear_sparse_input(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Return x @ weight.T + bias for a sparse x, such as a sparse activation."""
+    if input.dim() < 1 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
+        return NotImplemented
+    out = matmul(_rows(input), weight.t())
+    if out is NotImplemented:
+        return NotImplemented
+    out = out.to_dense() if isinstance(out, SparseTensor) else out
+    out = out if bias is None else out + bias
+    return out.view(*input.shape[:-1], weight.shape[0])
 
 
 @implements(F.linear, (Dense, Masked, Dense))
@@ -35,7 +53,7 @@ def linear_masked(input: Tensor, weight: SparseTensor, bias: Tensor | None = Non
 def matmul(input: Tensor, other: Tensor) -> Any:
     """Product of a sparse matrix with a dense tensor, on either side; sparse x sparse is sparse."""
     if isinstance(input, SparseTensor) and isinstance(other, SparseTensor):
-        return _sparse_sparse(input, other)
+        return _both_sparse(input, other)
     if isinstance(input, SparseTensor):
         return _sparse_dense(input, other)
     if not isinstance(other, SparseTensor):
@@ -49,9 +67,11 @@ def _sparse_dense(a: SparseTensor, b: Tensor) -> Any:
         return NotImplemented
     if len(shape) == 3 and b.dim() == 3:
         return _batched(a, b)
-    if len(shape) != 2 or b.dim() not in (1, 2) or b.shape[0] != shape[1]:
+    if not shape or b.dim() not in (1, 2) or b.shape[0] != shape[-1]:
         return NotImplemented
-    return product.product(a, b) if b.dim() == 2 else product.product(a, b[:, None]).squeeze(1)
+    rows = a if len(shape) == 2 else _rows(a)
+    out = product.product(rows, b if b.dim() == 2 else b[:, None])  # type: ignore[arg-type]
+    return out if len(shape) == 2 and b.dim() == 2 else out.view((*shape[:-1], *b.shape[1:]))
 
 
 def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
@@ -61,22 +81,41 @@ def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
     if len(shape) == 3 and a.dim() == 3:
         out = _batched(_swap_last(b), a.transpose(1, 2))
         return out if out is NotImplemented else out.transpose(1, 2)
+    if len(shape) == 1 and a.dim() > 0 and a.shape[-1] == shape[0]:
+        return product.product(b, _rows(a).t(), tokens_first=True).view(a.shape[:-1])
     if len(shape) != 2 or a.dim() == 0 or a.shape[-1] != shape[0]:
         return NotImplemented
-    out = product.product(b, a.reshape(-1, shape[0]).t(), transpose=True, tokens_first=True)
+    out = product.product(b, _rows(a).t(), transpose=True, tokens_first=True)
     return out.view(*a.shape[:-1], shape[1])
 
 
+def _both_sparse(a: SparseTensor, b: SparseTensor) -> Any:
+    """Vectors are matrices of one row or column; batches are one matrix of blocks on the diagonal."""
+    left, right = a._dense_shape, b._dense_shape
+    if len(left) in (1, 2) and len(right) in (1, 2) and left[-1] == right[0]:
+        out = _sparse_sparse(a if len(left) == 2 else a.unsqueeze(0), b if len(right) == 2 else b.unsqueeze(1))  # type: ignore[arg-type]
+    elif len(left) == len(right) == 3 and right[:2] == (left[0], left[2]):
+        out = _sparse_sparse(_on_diagonal(a), b.flatten(0, 1))  # type: ignore[arg-type]
+    else:
+        return NotImplemented
+    return out if out is NotImplemented else out.reshape((*left[:-1], *right[1 if len(right) < 3 else 2 :]))
+
+
 def _batched(a: SparseTensor, b: Tensor) -> Any:
-    """A batch of sparse matrices is one matrix of blocks on the diagonal."""
+    """Multiply the matrices of two batches, pair by pair."""
     batch, rows, cols = a._dense_shape
     if b.shape[:2] != (batch, cols):
         return NotImplemented
+    return product.product(_on_diagonal(a), b.flatten(0, 1)).view(batch, rows, b.shape[2])
+
+
+def _on_diagonal(a: SparseTensor) -> SparseTensor:
+    """Make one matrix, of blocks on the diagonal, of a batch of matrices."""
+    batch, rows, cols = a._dense_shape
     keys, values = entries_of(a)
     block, inside = keys // max(rows * cols, 1), keys % max(rows * cols, 1)
     row, col = block * rows + inside // max(cols, 1), block * cols + inside % max(cols, 1)
-    diagonal = from_entries(row * (batch * cols) + col, values, (batch * rows, batch * cols), CSR())
-    return product.product(diagonal, b.reshape(batch * cols, -1)).view(batch, rows, -1)  # type: ignore[arg-type]
+    return from_entries(row * (batch * cols) + col, values, (batch * rows, batch * cols), CSR())  # type: ignore[return-value]
 
 
 def _swap_last(t: SparseTensor) -> SparseTensor:
@@ -89,8 +128,8 @@ def _swap_last(t: SparseTensor) -> SparseTensor:
 
 def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
     """Row by row (Gustavson) without a loop: every entry of A meets the row of B that it names."""
-    if len(a._dense_shape) != 2 or len(b._dense_shape) != 2 or a._dense_shape[1] != b._dense_shape[0]:
-        return NotImplemented
+    if a._values.dtype != b._values.dtype:
+        return NotImplemented  # torch's own error, from the dense path
     rows, inner = a._dense_shape
     cols = b._dense_shape[1]
     keys, left = entries_of(a)
@@ -110,24 +149,41 @@ def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
     return from_entries(unique, summed, (rows, cols), a.format)
 
 
-for _name in ("mm", "mv", "bmm", "__matmul__"):
-    implements(_name, (Format, Format))(matmul)
+implements("__matmul__", (Format, Format))(matmul)
 
 
-@implements(torch.addmm, (Format, Format, Format))
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Return beta * input + alpha * (mat1 @ mat2)."""
-    if isinstance(input, SparseTensor):
-        return NotImplemented
-    out = matmul(mat1, mat2)
-    if out is NotImplemented or isinstance(out, SparseTensor):
-        return NotImplemented
-    scaled = out if alpha == 1 else alpha * out
-    return scaled if beta == 0 else scaled + (input if beta == 1 else beta * input)
+def _strict(left: int, right: int) -> Any:
+    """Return matmul for operands of just these numbers of dimensions."""
+
+    def run(input: Tensor, mat2: Tensor, *more: Any) -> Any:
+        fits = not more and input.dim() == left and mat2.dim() == right
+        return matmul(input, mat2) if fits else NotImplemented
+
+    return run
 
 
-for _name in ("addmv", "baddbmm"):
-    implements(_name, (Format, Format, Format))(addmm)
+def _added(left: int, right: int) -> Any:
+    """Return beta * input + alpha * (a @ b) for operands of just these numbers of dimensions."""
+
+    def run(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+        if a.dim() != left or b.dim() != right or not input.dtype == a.dtype == b.dtype:
+            return NotImplemented
+        sparse = isinstance(a, SparseTensor) or isinstance(b, SparseTensor)
+        if not sparse and a.shape[-1] != b.shape[right - 2 if right > 1 else 0]:
+            return NotImplemented
+        out = matmul(a, b) if sparse else torch.matmul(a, b)
+        if out is NotImplemented or torch.broadcast_shapes(out.shape, input.shape[-out.dim() :]) != out.shape:
+            return NotImplemented
+        scaled = out if alpha == 1 else alpha * out
+        return scaled if beta == 0 else scaled + (input if beta == 1 else beta * input)
+
+    return run
+
+
+for _name, _dims in {"mm": (2, 2), "mv": (2, 1), "bmm": (3, 3)}.items():
+    implements(_name, (Format, Format))(_strict(*_dims))
+for _name, _dims in {"addmm": (2, 2), "addmv": (2, 1), "baddbmm": (3, 3)}.items():
+    implements(_name, (Format, Format, Format))(_added(*_dims))
 
 
 @implements(torch.dot, (Format, Format))
@@ -136,6 +192,26 @@ def dot(input: Tensor, tensor: Tensor) -> Any:
     if input.dim() != 1 or input.shape != tensor.shape or input.dtype != tensor.dtype:
         return NotImplemented
     return (input * tensor).sum()
+
+
+implements(torch.vdot, (Format, Format))(lambda a, b: dot(a, b) if not a.is_complex() else NotImplemented)
+
+
+@implements(torch.inner, (Format, Format))
+def inner(input: Tensor, other: Tensor) -> Any:
+    """Products along the last dimension of both."""
+    if input.dim() == other.dim() == 1:
+        return dot(input, other)
+    fits = input.dim() >= 1 and other.dim() == 2 and input.dtype == other.dtype and input.shape[-1] == other.shape[1]
+    return linear_sparse_input(input, other) if fits else NotImplemented
+
+
+@implements(torch.linalg.vecdot, (Format, Format))
+def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
+    """Sum of the products along one dimension."""
+    if x.is_complex() or x.dtype != y.dtype or x.shape != y.shape or not x.dim():
+        return NotImplemented
+    return (x * y).sum(dim)
 
 
 @implements(torch.outer, (Format, Format))

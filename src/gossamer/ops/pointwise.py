@@ -7,7 +7,7 @@ in a product or quotient, whatever stands against it (0 * inf is 0 there), as in
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -17,8 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format, Structure
+from gossamer.ops.rearrange import expand
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, scatter, values_of
+from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
 
 #: f(0) = 0 for every setting of the other arguments.
 ZERO_PRESERVING = {
@@ -26,7 +27,7 @@ ZERO_PRESERVING = {
     "atanh", "erf", "erfinv", "expm1", "log1p", "ceil", "floor", "round", "trunc", "frac", "deg2rad", "rad2deg", "relu",
     "relu6", "leaky_relu", "elu", "selu", "celu", "gelu", "silu", "mish", "hardswish", "tanhshrink", "softshrink",
     "hardshrink", "softsign", "nan_to_num", "conj", "conj_physical", "resolve_conj", "resolve_neg", "real", "isnan",
-    "isinf", "isneginf", "isposinf", "rrelu", "dropout", "alpha_dropout", "angle", "native_dropout", "signbit",
+    "isinf", "isneginf", "isposinf", "rrelu", "angle", "signbit",
     "special_bessel_j1", "special_i1", "special_i1e", "special_modified_bessel_i1",
 }  # fmt: skip
 #: f(0) depends on the function or its arguments, and is worked out.
@@ -37,84 +38,142 @@ OTHER_UNARY = {
     "float_power", "special_bessel_j0", "special_bessel_y0", "special_bessel_y1", "special_entr", "special_erfcx",
     "special_i0e", "special_log_ndtr", "special_ndtri", "special_modified_bessel_i0", "special_modified_bessel_k0",
     "special_modified_bessel_k1", "special_scaled_modified_bessel_k0", "special_scaled_modified_bessel_k1",
-    "special_spherical_bessel_j0", "special_airy_ai", "special_psi",
+    "special_spherical_bessel_j0", "special_airy_ai", "special_ndtr",
 }  # fmt: skip
+_POLYNOMIALS = (
+    *itertools.product(("chebyshev", "shifted_chebyshev"), "tuvw"),
+    ("hermite", "h"),
+    ("hermite", "he"),
+    ("laguerre", "l"),
+    ("legendre", "p"),
+)
 BINARY = {
     "add", "sub", "mul", "div", "rsub", "floor_divide", "remainder", "fmod", "maximum", "minimum", "fmax", "fmin",
     "eq", "ne", "lt", "le", "gt", "ge", "atan2", "hypot", "copysign", "xlogy", "special_xlog1py", "logical_and",
     "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor", "logaddexp", "logaddexp2", "ldexp",
-    "heaviside", "isclose", "nextafter", "special_zeta", "addcmul", "addcdiv", "lerp", "arctan2", "igamma", "igammac",
-    "special_xlogy", "dist_", "squared_difference_",
+    "heaviside", "isclose", "nextafter", "special_zeta", "lerp", "igamma", "igammac", "where",
+    *(f"special_{kind}_polynomial_{letter}" for kind, letter in _POLYNOMIALS),
 }  # fmt: skip
 POINTWISE = ZERO_PRESERVING | OTHER_UNARY | BINARY
+#: What may run on the values alone when the target is one of the operands: all of these are pointwise.
+INPLACE = POINTWISE | {"addcmul", "addcdiv", "dropout"}
 
 
 def _torch_function(name: str) -> Callable[..., Any] | None:
+    if name == "polygamma":
+        return _polygamma
     special = name.removeprefix("special_")
     homes: tuple[tuple[Any, str], ...] = ((torch, name), (F, name), (torch.special, special), (torch.Tensor, name))
     return next((getattr(home, n) for home, n in homes if hasattr(home, n)), None)
 
 
+def _polygamma(a: Any, b: Any) -> Tensor:
+    return torch.polygamma(b, a) if isinstance(b, int) else torch.polygamma(a, b)  # the method has them the other way
+
+
 def _pointwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         return apply(name, function, args, kwargs)
 
+    run.__name__ = run.__qualname__ = name  # for gs.explain
     return run
 
 
 def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Apply a pointwise function to sparse tensors, numbers, and (products only) dense tensors."""
-    sparse = [a for a in args if isinstance(a, SparseTensor)]
-    dense = [a for a in args if isinstance(a, Tensor) and not isinstance(a, SparseTensor) and a.dim() > 0]
+    """Apply a pointwise function to sparse tensors, numbers and dense tensors."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    sparse = [a for a in tensors if isinstance(a, SparseTensor)]
     if not sparse or any(isinstance(v, Tensor) for v in kwargs.values()):
         return NotImplemented
-    if dense:
+    typed = tensors[1:] if name == "where" else tensors
+    if any(len(s._dense_shape) == 0 for s in sparse) and any(t.dtype != typed[0].dtype for t in typed):
+        return NotImplemented  # a tensor without dimensions has its own rule of types
+    if any(not isinstance(a, SparseTensor) and a.dim() > 0 for a in tensors):
         return _with_dense(name, function, args, kwargs)
     first = sparse[0].structure
     if any(s._dense_shape != first.shape for s in sparse):
-        return NotImplemented
-    if all(s.structure.same(first) for s in sparse):
-        values = [values_of(a) if isinstance(a, SparseTensor) else a for a in args]
-        fill = _fill_of(name, function, args, kwargs)
-        out = function(*values, **kwargs)
-        if not isinstance(out, Tensor):
+        shape = _broadcast(sparse)
+        if shape is None:
             return NotImplemented
-        return _result(out, first, fill, unary=len(args) == 1)
+        if name == "div" and args[0].shape != shape:
+            return _with_dense(name, function, args, kwargs)
+        args = tuple(_expanded(a, shape) if isinstance(a, SparseTensor) else a for a in args)
+        return apply(name, function, args, kwargs)
+    if all(s.structure.same(first) for s in sparse):
+        return _same_pattern(name, function, args, kwargs, first)
     if name == "mul":
         return _intersection(function, *sparse)
-    return _union(name, function, args, kwargs)
+    return _quotient(function, args, kwargs) if name == "div" else _union(name, function, args, kwargs)
 
 
-def _result(out: Tensor, structure: Structure, fill: Any, unary: bool) -> Tensor:
-    if fill == 0:
-        return build(out if unary else mask_padding(out, structure), structure)
+def _broadcast(tensors: list[Any]) -> torch.Size | None:
+    """Return the shape that all have together; None if there is none (torch says so itself, on the dense path)."""
+    try:
+        return torch.broadcast_shapes(*(t.shape for t in tensors))
+    except RuntimeError:
+        return None
+
+
+def _expanded(tensor: Tensor, shape: torch.Size) -> Tensor:
+    if isinstance(tensor, SparseTensor):
+        return tensor if tensor._dense_shape == shape else expand(tensor, shape)
+    return tensor.expand(shape)
+
+
+def _same_pattern(
+    name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], structure: Structure
+) -> Any:
+    """All sparse operands have one pattern: f on the values."""
+    fill = _fill_of(name, function, args, kwargs)
+    if isinstance(fill, Tensor) and structure.valid() is not None:
+        # padding must not reach the operand that wants a gradient: f(0) may be infinite
+        return _union(name, function, args, kwargs)
+    out = function(*(values_of(a) if isinstance(a, SparseTensor) else a for a in args), **kwargs)
+    if not isinstance(out, Tensor):
+        return NotImplemented
+    if not isinstance(fill, Tensor) and fill == 0:
+        return build(out if len(args) == 1 else mask_padding(out, structure), structure)
     keys, where = structure.entries()
-    flat = torch.full((structure.shape.numel(),), fill, dtype=out.dtype, device=out.device)
-    entries = out.reshape(-1) if where is None else out.reshape(-1)[where]
-    return flat.index_put((keys,), entries).view(structure.shape)
+    return _filled(fill, keys, out.reshape(-1) if where is None else out.reshape(-1)[where], structure.shape)
+
+
+def _filled(fill: Any, keys: Tensor, entries: Tensor, shape: torch.Size) -> Tensor:
+    """Return the dense tensor that holds entries at some places, and ``fill`` at all others."""
+    if keys.numel() == shape.numel():
+        fill = 0  # it will be nowhere, and must not get a gradient of 0 * inf
+    if isinstance(fill, Tensor):
+        flat = fill.to(entries.dtype).expand(shape.numel())
+    else:
+        flat = torch.full((shape.numel(),), fill, dtype=entries.dtype, device=entries.device)
+    return flat.index_put((keys,), entries).view(shape)
 
 
 def _fill_of(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return f(0) as a number."""
-    if name in ZERO_PRESERVING or (name in ("mul", "div") and isinstance(args[0], SparseTensor)) or name == "mul":
+    """Return f(0): a number, or a tensor if another operand wants its gradient."""
+    if name in ZERO_PRESERVING or (name == "div" and isinstance(args[0], SparseTensor)) or name == "mul":
         return 0
-    if name in ("add", "sub", "addcmul", "addcdiv", "lerp") and all(isinstance(a, SparseTensor) for a in args[:3]):
-        return 0  # addcdiv: 0 + 0 / 0 at positions where neither is stored counts as 0
-    zeros = tuple(_zero(a) if isinstance(a, Tensor) else a for a in args)
-    return _evaluate(function, zeros, tuple(kwargs.items()))
+    if name in ("add", "sub", "lerp", "where") and all(isinstance(a, SparseTensor) for a in args[:3]):
+        return 0
+    if torch.is_grad_enabled() and any(_is_scalar(a) and a.requires_grad for a in args):
+        return function(*(a.new_zeros(()) if isinstance(a, SparseTensor) else a for a in args), **kwargs)
+    return _evaluate(function, tuple(_stand_in(a) for a in args), tuple(kwargs.items()))
 
 
-def _zero(value: Tensor) -> tuple[str, str] | Any:
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, SparseTensor) and value.dim() == 0
+
+
+def _stand_in(value: Any) -> Any:
+    """Describe an operand at a place that is not stored, so that f(0) can be a constant of a trace."""
     if isinstance(value, SparseTensor):
-        return ("zero", str(value.dtype))
-    return value.item()
+        return ("tensor", 0, str(value.dtype))
+    return ("tensor", value.item(), str(value.dtype)) if isinstance(value, Tensor) else value
 
 
 def _evaluate(function: Callable[..., Any], args: tuple[Any, ...], kwargs: tuple[tuple[str, Any], ...]) -> Any:
     def value(a: Any) -> Any:
-        is_zero = isinstance(a, tuple) and len(a) == 2 and a[0] == "zero"
-        return torch.zeros((), dtype=getattr(torch, a[1][6:])) if is_zero else a
+        described = isinstance(a, tuple) and len(a) == 3 and a[0] == "tensor"
+        return torch.tensor(a[1], dtype=getattr(torch, a[2][6:])) if described else a
 
     with torch.no_grad():
         out = function(*(value(a) for a in args), **dict(kwargs))
@@ -125,23 +184,23 @@ _evaluate._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """One sparse and one dense tensor: sparse for products and quotients, dense for sums."""
-    if len(args) < 2 or name not in ("mul", "div", "add", "sub"):
+    """A dense operand: products and quotients stay sparse, anything else is dense by nature."""
+    shape = _broadcast([a for a in args if isinstance(a, Tensor)])
+    if shape is None:
         return NotImplemented
-    a, b = args[0], args[1]
-    tensor, other = (a, b) if isinstance(a, SparseTensor) else (b, a)
-    if torch.broadcast_shapes(tensor._dense_shape, other.shape) != tensor._dense_shape:
-        return NotImplemented
-    structure, other = tensor.structure, other.expand(tensor._dense_shape)
-    if name == "mul" or (name == "div" and tensor is a):
-        pair = (values_of(tensor), gather(other, structure))
-        if name == "div" and structure.valid() is not None:
-            pair = (pair[0], pair[1].masked_fill(~structure.valid(), 1))  # type: ignore[operator]
-        return build(mask_padding(function(*pair, *args[2:], **kwargs), structure), structure)
-    if name == "div":
-        return NotImplemented
-    plain = scatter(values_of(tensor), structure)
-    return function(*((plain, other) if tensor is a else (other, plain)), **kwargs)
+    quotient = name == "div" and isinstance(args[0], SparseTensor) and args[0]._dense_shape == shape
+    if (name == "mul" or quotient) and len(args) == 2:
+        return _quotient(function, tuple(_expanded(a, shape) for a in args), kwargs)
+    return function(*(a.to_dense() if isinstance(a, SparseTensor) else a for a in args), **kwargs)
+
+
+def _quotient(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Product or quotient with the pattern of the sparse operand (of the first one, if both are sparse)."""
+    structure = next(a.structure for a in args if isinstance(a, SparseTensor))
+    left, right = (gather(a, structure) for a in args)
+    valid = structure.valid()
+    right = right if valid is None else right.masked_fill(~valid, 1)
+    return build(mask_padding(function(left, right, **kwargs), structure), structure)
 
 
 def _sorted_entries(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
@@ -159,27 +218,60 @@ def _intersection(function: Callable[..., Any], a: SparseTensor, b: SparseTensor
     return from_entries(keys[hit], function(left[hit], right[found[hit]]), a._dense_shape, a.format)
 
 
-def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     sparse = [a for a in args if isinstance(a, SparseTensor)]
     parts = [entries_of(s) for s in sparse]
     keys, inverse = torch.unique(torch.cat([k for k, _ in parts]), return_inverse=True)
     places = torch.split(inverse, [k.numel() for k, _ in parts])
     spread = iter([v.new_zeros(keys.numel()).index_put((p,), v) for (_, v), p in zip(parts, places, strict=True)])
     out = function(*(next(spread) if isinstance(a, SparseTensor) else a for a in args), **kwargs)
+    if not isinstance(out, Tensor):
+        return NotImplemented
     fill = _fill_of(name, function, args, kwargs)
-    if fill == 0:
+    if not isinstance(fill, Tensor) and fill == 0:
         return from_entries(keys, out, sparse[0]._dense_shape, sparse[0].format)
-    shape = sparse[0]._dense_shape
-    return torch.full((shape.numel(),), fill, dtype=out.dtype).index_put((keys,), out).view(shape)
+    return _filled(fill, keys, out, sparse[0]._dense_shape)
+
+
+# -- functions with a form of their own
+
+
+def _fused(inner: Callable[..., Tensor]) -> Callable[..., Any]:
+    def run(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+        operands = (input, tensor1, tensor2)
+        if not all(isinstance(t, Tensor) and t.dtype == input.dtype for t in operands) or not input.is_floating_point():
+            return NotImplemented
+        if isinstance(value, Tensor) or _broadcast(list(operands)) is None:
+            return NotImplemented
+        return torch.add(input, inner(tensor1, tensor2), alpha=value)
+
+    return run
+
+
+@implements("rdiv", (Format, Format))
+def rdiv(input: Tensor, other: Any) -> Any:
+    """Return other / input as torch has it: the reciprocal, times the other."""
+    return torch.reciprocal(input) * (other.to_dense() if isinstance(other, SparseTensor) else other)
+
+
+addcmul = implements(torch.addcmul, (Format, Format, Format))(_fused(torch.mul))
+addcdiv = implements(torch.addcdiv, (Format, Format, Format))(_fused(torch.div))
+
+
+@implements(F.dropout, (Format,))
+def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, *, train: bool | None = None) -> SparseTensor:
+    """Drop stored values, each with probability p; one random number for each value."""
+    training = training if train is None else train
+    return build(F.dropout(values_of(input), p, training), input.structure)
 
 
 @implements("masked_fill", (Format, Format, Format))
 def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Any:
-    """Fill with 0: the pattern stays. Any other value makes it dense, unless the mask lies inside the pattern."""
-    if not isinstance(input, SparseTensor) or isinstance(mask, SparseTensor) or value != 0:
+    """Fill with 0: the pattern stays. Any other value makes it dense."""
+    if not isinstance(input, SparseTensor) or isinstance(mask, SparseTensor) or isinstance(value, SparseTensor):
         return NotImplemented
-    if torch.broadcast_shapes(input._dense_shape, mask.shape) != input._dense_shape:
-        return NotImplemented
+    if _broadcast([input, mask]) != input._dense_shape or isinstance(value, Tensor) or value != 0:
+        return torch.masked_fill(input.to_dense(), mask, value)
     structure = input.structure
     return build(values_of(input).masked_fill(gather(mask.expand(structure.shape), structure), 0), structure)
 

@@ -22,7 +22,7 @@ class Product(torch.autograd.Function):
         return _spmm(values, x, matrix, flip, tokens_first)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         values, x = ctx.saved_tensors
         grad = grad.t() if ctx.tokens_first else grad
         grad_values = grad_x = None
@@ -42,10 +42,10 @@ class Sample(torch.autograd.Function):
         ctx.save_for_backward(left, right)
         ctx.matrix = matrix
         rows, cols = _stored(matrix)
-        return torch.ops.gossamer.sddmm(matrix.pos, matrix.crd, rows, cols, left, right)  # type: ignore[no-any-return]
+        return torch.ops.gossamer.sddmm(matrix.pos, matrix.crd, rows, cols, left, right)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         left, right = ctx.saved_tensors
         grad_left = Product.apply(grad, right, ctx.matrix, False, False) if ctx.needs_input_grad[0] else None
         grad_right = Product.apply(grad, left, ctx.matrix, True, False) if ctx.needs_input_grad[1] else None
@@ -62,7 +62,7 @@ def _spmm(values: Tensor, x: Tensor, matrix: Matrix, flip: bool, tokens_first: b
     # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
     plain = type(values) is Tensor and type(x) is Tensor and not torch._C._len_torch_dispatch_stack()
     spmm = kernels.spmm if plain and not torch.compiler.is_compiling() else torch.ops.gossamer.spmm
-    return spmm(matrix.pos, matrix.crd, values, rows, cols, flip, x, tokens_first)  # type: ignore[no-any-return]
+    return spmm(matrix.pos, matrix.crd, values, rows, cols, flip, x, tokens_first)
 
 
 def product(tensor: SparseTensor, x: Tensor, *, transpose: bool = False, tokens_first: bool = False) -> Tensor:
@@ -70,7 +70,7 @@ def product(tensor: SparseTensor, x: Tensor, *, transpose: bool = False, tokens_
     matrix, values = matrix_of(tensor)
     flip = matrix.transposed != transpose
     if (tracked(values) or tracked(x)) and not torch.compiler.is_exporting():
-        return Product.apply(values, x, matrix, flip, tokens_first)  # type: ignore[no-any-return,no-untyped-call]
+        return Product.apply(values, x, matrix, flip, tokens_first)
     return _spmm(values, x, matrix, flip, tokens_first)
 
 
@@ -86,7 +86,7 @@ class Linear(torch.autograd.Function):
         return out if bias is None else out.add_(bias)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x,), weight = ctx.saved_tensors, ctx.weight
         if weight._values._version != ctx.version:
             raise RuntimeError("the values of a sparse weight were modified in place between forward and backward")
@@ -103,7 +103,7 @@ def sampled(left: Tensor, right: Tensor, like: SparseTensor) -> SparseTensor:
     structure = like.structure
     matrix = structure.matrix()
     pair = (right, left) if matrix.transposed else (left, right)
-    entries = Sample.apply(*pair, matrix)  # type: ignore[no-untyped-call]
+    entries = Sample.apply(*pair, matrix)
     if matrix.index is not None:
         entries = entries.new_zeros(like._values.numel()).index_put((matrix.index,), entries)
     return build(mask_padding(entries.view(like._values.shape), structure), structure)
@@ -114,7 +114,7 @@ def linear(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
     if not torch.is_grad_enabled() or torch.compiler.is_exporting():
         out = product(weight, x.t(), tokens_first=True)
         return out if bias is None else out + bias
-    return Linear.apply(x, weight, bias)  # type: ignore[no-any-return,no-untyped-call]
+    return Linear.apply(x, weight, bias)
 
 
 def _spmm_autograd(
@@ -122,16 +122,16 @@ def _spmm_autograd(
 ) -> Tensor:
     if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
         matrix = Matrix(pos, crd, rows, cols, False, None)
-        return Product.apply(values, x, matrix, transposed, tokens_first)  # type: ignore[no-any-return,no-untyped-call]
+        return Product.apply(values, x, matrix, transposed, tokens_first)
     with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.gossamer.spmm(pos, crd, values, rows, cols, transposed, x, tokens_first)  # type: ignore[no-any-return]
+        return torch.ops.gossamer.spmm(pos, crd, values, rows, cols, transposed, x, tokens_first)
 
 
 def _sddmm_autograd(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: Tensor) -> Tensor:
     if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
-        return Sample.apply(left, right, Matrix(pos, crd, rows, cols, False, None))  # type: ignore[no-any-return,no-untyped-call]
+        return Sample.apply(left, right, Matrix(pos, crd, rows, cols, False, None))
     with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.gossamer.sddmm(pos, crd, rows, cols, left, right)  # type: ignore[no-any-return]
+        return torch.ops.gossamer.sddmm(pos, crd, rows, cols, left, right)
 
 
 kernels._library.impl("spmm", _spmm_autograd, "Autograd")

@@ -36,6 +36,7 @@ class Entry:
     function: Function
     required: int  # positional arguments the function can't do without
     inline: type | None = None  # the sparsifier it applies as it computes
+    keywords: frozenset[str] | None = None  # keyword arguments the function knows (None: any)
 
     def __str__(self) -> str:
         formats = ", ".join(f.__name__ for f in self.formats)
@@ -44,11 +45,11 @@ class Entry:
 
 _TABLE: dict[str, list[Entry]] = {}
 _BACKWARD: dict[str, list[Entry]] = {}
-_FOUND: dict[tuple[str, Kinds], tuple[Function, ...]] = {}
+_FOUND: dict[tuple[str, Kinds, tuple[str, ...]], tuple[Function, ...]] = {}
 _OPERATORS: dict[Any, Operator] = {}
 
 _DUNDER = {
-    "truediv": "div", "itruediv": "div", "rtruediv": "div", "rdiv": "div", "idiv": "div", "invert": "logical_not",
+    "truediv": "div", "itruediv": "div", "idiv": "div", "invert": "logical_not",
     "floordiv": "floor_divide", "rfloordiv": "floor_divide", "ifloordiv": "floor_divide", "mod": "remainder",
     "rmod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "iand": "bitwise_and",
 }  # fmt: skip
@@ -59,7 +60,17 @@ _ALIASES = {
     "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
     "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
     "_softmax": "softmax", "_log_softmax": "log_softmax", "_unsafe_view": "reshape", "view": "reshape",
-    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos",
+    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos", "arccosh": "acosh", "arctan2": "atan2",
+    "log_sigmoid": "logsigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
+    "special_expit": "sigmoid", "special_psi": "digamma", "special_gammaln": "lgamma", "special_gammainc": "igamma",
+    "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma", "linalg_diagonal": "diagonal",
+    "reshape_as": "view_as", "linalg_matmul": "matmul", "row_stack": "vstack",
+    "_sparse_softmax": "softmax", "_sparse_log_softmax": "log_softmax", "_sparse_mm": "mm", "_sparse_addmm": "addmm",
+    "_sparse_sum": "sum",
+    **{f"special_{name}": name for name in (
+        "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc",
+        "xlogy", "logsumexp",
+    )},
 }  # fmt: skip
 
 
@@ -97,6 +108,8 @@ def _name_operator(func: Any) -> Operator:
 
 
 def _name_dunder(name: str) -> Operator:
+    if name in ("rdiv", "rtruediv"):
+        return Operator("rdiv")  # torch has it as a product with the reciprocal
     if name[:1] == "r" and name[1:] in _ARITHMETIC:
         return Operator(_DUNDER.get(name, name[1:]), swapped=True)
     if name[:1] == "i" and name[1:] in _ARITHMETIC:
@@ -107,7 +120,9 @@ def _name_dunder(name: str) -> Operator:
 _COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
-def implements(operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None) -> Callable[[Function], Function]:
+def implements(
+    operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None
+) -> Callable[[Function], Function]:
     """Register a function for an operator and the formats of its inputs.
 
     The most specific entry wins: ``gs.CSR`` before ``gs.Format`` (any format); among equals the latest. Arguments that
@@ -163,8 +178,11 @@ def _register(
 
     def register(function: Function) -> Function:
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
-        required = sum(p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline))
+        places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        required = sum(p.default is p.empty and p.kind in places for p in parameters)
+        keywords = frozenset(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        known = None if any(p.kind == p.VAR_KEYWORD for p in parameters) else keywords
+        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline, known))
         _FOUND.clear()
         return function
 
@@ -179,7 +197,8 @@ def entries(name: str) -> list[Entry]:
 def candidates(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
     """Return the entries that take these formats, the most specific first."""
     fitting = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
-    return sorted(reversed(fitting), key=lambda e: _distance(e, kinds))
+    fitting.reverse()  # sorting is stable: the latest of equals comes first
+    return sorted(fitting, key=lambda e: _distance(e, kinds))
 
 
 def backward_of(name: str, kinds: Kinds) -> Entry | None:
@@ -199,6 +218,11 @@ def matches(entry: Entry, kinds: Kinds) -> bool:
     if sum(k is not None for k in kinds[len(entry.formats) :]):
         return False
     return all(k is None or issubclass(k, f) for k, f in zip(kinds, entry.formats, strict=False))
+
+
+def knows(entry: Entry, keywords: tuple[str, ...]) -> bool:
+    """Has the function of an entry these keyword arguments? (If not, the call has an option that it doesn't cover.)"""
+    return entry.keywords is None or entry.keywords.issuperset(keywords)
 
 
 def _distance(entry: Entry, kinds: Kinds) -> int:

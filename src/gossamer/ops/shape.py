@@ -29,13 +29,19 @@ def _dim(dim: int, ndim: int) -> int:
     return dim % max(ndim, 1)
 
 
+def sizes_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Sizes or dimensions given one by one, or as one sequence."""
+    return tuple(args[0]) if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
+
+
 # -- transposes
 
 
 @implements(torch.permute, (Format,))
-def permute(input: SparseTensor, *dims: Any) -> Any:
+def permute(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     """Reorder the dimensions; of a matrix in a format that reads both ways, without moving a value."""
-    order = [_dim(d, input.dim()) for d in (dims[0] if isinstance(dims[0], (tuple, list)) else dims)]
+    dims = sizes_of(args) if dims is None else dims
+    order = [_dim(d, input.dim()) for d in dims]
     if sorted(order) != list(range(input.dim())):
         return NotImplemented  # torch's own error, from the dense path
     shape = tuple(input._dense_shape[d] for d in order)
@@ -45,7 +51,8 @@ def permute(input: SparseTensor, *dims: Any) -> Any:
     if isinstance(structure.format, Masked):
         (name, mask), *_ = structure.arrays.items()
         mask = mask.view(structure.value_shape).permute(order)
-        return build(values_of(input).permute(order), Structure(structure.format, shape, {name: mask}, structure.device))
+        moved = Structure(structure.format, shape, {name: mask}, structure.device)
+        return build(values_of(input).permute(order), moved)
     flipped = structure.format.transposed() if len(order) == 2 else None
     if flipped is not None:
         return build(values_of(input), Structure(flipped, shape, structure.arrays, structure.device))
@@ -68,7 +75,7 @@ def _matrix_transpose(input: SparseTensor) -> Any:
 
 
 def _transpose_all(input: SparseTensor) -> Any:
-    return permute(input, list(range(input.dim()))[::-1]) if input.dim() == 2 else NotImplemented
+    return permute(input, list(range(input.dim()))[::-1]) if input.dim() <= 2 else NotImplemented
 
 
 for _name in ("t", "T.get", "numpy_T"):
@@ -81,9 +88,9 @@ for _name in ("mT.get", "adjoint", "mH.get"):
 
 
 @implements(torch.reshape, (Format,))
-def reshape(input: SparseTensor, *shape: Any) -> Any:
+def reshape(input: SparseTensor, *args: Any, shape: Any = None) -> Any:
     """Give the same entries another shape."""
-    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
+    sizes = sizes_of(args) if shape is None else tuple(shape)
     if not all(isinstance(s, int) for s in sizes):
         return NotImplemented  # view(dtype) and the like
     total = input._dense_shape.numel()
@@ -128,20 +135,12 @@ def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
     return reshape(input, tuple(s for d, s in enumerate(input._dense_shape) if s != 1 or d not in gone))
 
 
-@implements("expand", (Format,))
-def expand(input: SparseTensor, *sizes: Any) -> Any:
-    """Nothing to do for the same size; anything larger repeats values and is left to the dense path."""
-    wanted = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
-    same = len(wanted) == input.dim() and all(w in (-1, s) for w, s in zip(wanted, input._dense_shape, strict=True))
-    return build(values_of(input), input.structure) if same else NotImplemented
-
-
 # -- indexing
 
 
 @implements("__getitem__", (Format, Format))
 def getitem(input: SparseTensor, index: Any) -> Any:
-    """Index by integers, slices, None and ..., and the first dimension also by a tensor or list: the result is sparse."""
+    """Index by integers, slices, None and ..., and the first dimension also by a tensor or list; it stays sparse."""
     if isinstance(index, (list, Tensor)):
         return _take_rows(input, index)
     items = list(index) if isinstance(index, tuple) else [index]
@@ -272,9 +271,9 @@ builtin_sum = sum
 
 @implements(torch.cat, (Format,))
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join sparse tensors along a dimension; the result has the first one's format."""
+    """Join tensors along a dimension: sparse ones in the first one's format; with a dense one among them, dense."""
     if not all(isinstance(t, SparseTensor) for t in tensors):
-        return NotImplemented
+        return torch.cat([t.to_dense() if isinstance(t, SparseTensor) else t for t in tensors], dim)
     first: SparseTensor = tensors[0]  # type: ignore[assignment]
     dim = _dim(dim, first.dim())
     others = [[s for d, s in enumerate(t.shape) if d != dim] for t in tensors]
@@ -297,7 +296,7 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     """Join sparse tensors along a new dimension."""
     if not all(isinstance(t, SparseTensor) for t in tensors) or any(t.shape != tensors[0].shape for t in tensors):
         return NotImplemented
-    return cat([unsqueeze(t, dim) for t in tensors], dim)  # type: ignore[arg-type]
+    return cat([unsqueeze(t, dim) for t in tensors], dim)
 
 
 # -- triangles

@@ -1,8 +1,8 @@
 """Softmax over the stored entries.
 
 A place that isn't stored is a choice that isn't there, not a score of zero: it counts as minus infinity, and the result
-has the pattern of its input. This is what a sparse attention mask means, what ``torch.sparse.softmax`` does, and the one
-operator where a SparseTensor is not read as a dense tensor with zeros. It is the same in every format.
+has the pattern of its input. This is what a sparse attention mask means, what ``torch.sparse.softmax`` does, and the
+one operator where a SparseTensor is not read as a dense tensor with zeros. It is the same in every format.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format
@@ -30,13 +31,26 @@ def _parts(input: SparseTensor, dim: int, dtype: torch.dtype | None) -> tuple[Gr
 @implements(torch.softmax, (Format,))
 def softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
     """Softmax along a dimension, over the stored entries."""
-    return _softmax(input, dim, dtype, log=False)
+    return _softmax(input, dim, _type(args, dtype), log=False)
+
+
+@implements(F.softmin, (Format,))
+def softmin(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+    """Softmax of the negated scores, over the stored entries."""
+    return _softmax(-input, dim, _type(args, dtype), log=False)  # type: ignore[arg-type]
 
 
 @implements(torch.log_softmax, (Format,))
-def log_softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
+def log_softmax(
+    input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Any:
     """Logarithm of the softmax along a dimension, over the stored entries."""
-    return _softmax(input, dim, dtype, log=True)
+    return _softmax(input, dim, _type(args, dtype), log=True)
+
+
+def _type(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype | None:
+    """Return the type asked for, which some spellings give by place."""
+    return next((a for a in args if isinstance(a, torch.dtype)), dtype)
 
 
 def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:

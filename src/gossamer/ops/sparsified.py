@@ -120,7 +120,7 @@ def sparsified_op(
 def with_gradient(x: Tensor, spec: Output) -> Tensor:
     """Let the gradient that arrives at a tensor come in a format."""
     if isinstance(x, Tensor) and x.requires_grad:
-        x.register_hook(spec.apply)  # type: ignore[no-untyped-call]
+        x.register_hook(spec.apply)
     return x
 
 
@@ -129,7 +129,7 @@ def _inline(op: Callable[..., Any], spec: Output, args: tuple[Any, ...], kwargs:
     name, sparsifier = operator_of(op).name, spec.inline
     entry = inline_entry(name, dispatch.kinds_of(args), sparsifier)
     if entry is not None:
-        return entry.function(*args, sparsifier=sparsifier, **kwargs)  # type: ignore[no-any-return]
+        return entry.function(*args, sparsifier=sparsifier, **kwargs)
     if isinstance(sparsifier.pattern, KeepAll) or sparsifier.kind == "materializing":
         return _keep(op(*args, **kwargs), sparsifier, spec.temp_format)
     pieces = _pieces(name, op, args, kwargs)
@@ -148,7 +148,9 @@ def _inline(op: Callable[..., Any], spec: Output, args: tuple[Any, ...], kwargs:
 _COO = as_format("COO")
 
 
-def _pieces(name: str, op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Tensor] | None:
+def _pieces(
+    name: str, op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Iterator[Tensor] | None:
     """Rows of the output a piece at a time, for operators whose output rows depend on the same rows of their inputs."""
     dense = [a for a in args if isinstance(a, Tensor) and not isinstance(a, SparseTensor)]
     if not dense or dense[0] is not args[0] or dense[0].dim() < 2 or dense[0].shape[0] == 0:

@@ -49,7 +49,7 @@ def _kth_smallest(flat: Tensor, k: int) -> Tensor:
     """The k-th smallest value (from 1).
 
     float32 on a CPU counts the values by their upper 16 bits, then looks only into the bucket that holds the k-th:
-    about four times faster than torch.kthvalue on a layer of 2.4 million.
+    3.3 to 4.4 times faster than torch.kthvalue on a layer of 2.4 million.
     """
     if flat.dtype != torch.float32 or flat.device.type != "cpu" or flat.numel() < _BUCKETS_FROM:
         return flat.kthvalue(k).values

@@ -3,11 +3,12 @@
 Exact, by successive shortest paths. Every row first takes its best pattern. While some pattern is overfull, rows are
 moved along the cheapest chain (a row of an overfull pattern p moves to q, a row of q moves to r, ... until a pattern
 with room), which keeps the choice optimal for its counts at every step. The graph has one node a pattern, so a round
-of Bellman-Ford costs O(P^2), and about 0.4 P sqrt(g) chains a problem are needed. All problems advance together, one
-chain each per round.
+of Bellman-Ford costs O(P^2). A chain is needed for each row in excess: by estimate 0.4 P sqrt(g) a problem for
+independent scores, and (P - 1) g if all rows want the same. All problems advance together, one chain each per round.
 
 Gains are whole numbers held in float64: sums are exact, so there are no cycles that rounding made profitable, and the
-answer is the same on every machine.
+answer is the same on every machine. They are rounded to 30 bits below the largest score of their problem: "exact" means
+up to that.
 """
 
 from __future__ import annotations

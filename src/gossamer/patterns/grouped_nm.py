@@ -25,8 +25,8 @@ class GroupedNM(Pattern):
 
     Columns are cut into blocks of m, rows into chunks of C(m, n) * g. A kernel can then walk the patterns in a fixed
     order, without a branch or a gather. Which row takes which pattern is chosen so that the sum of kept scores is the
-    largest possible: exactly, not by a heuristic. Among equal choices the result is fixed, but not the lowest index
-    in general.
+    largest possible: not by a heuristic, but with scores rounded to 2**-30 of the largest in their block and chunk.
+    Among equal choices the result is fixed, but not the lowest index in general.
 
     Rows that are no multiple of the chunk: in the last, shorter chunk each pattern is used at most g times. Columns
     that are no multiple of m: the last block is as if filled up with columns of score 0, so its rows may keep fewer

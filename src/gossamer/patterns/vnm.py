@@ -22,8 +22,9 @@ from .nm import NM
 class VNM(Pattern):
     """Each block of v rows keeps 4 of each m columns, and each of its rows 2 of those 4, as sparse tensor cores need.
 
-    The 4 columns are those that let the rows keep the largest sum of scores: the exact best for m <= 16, and a choice
-    that no exchange of one column improves above it. Among equals lower columns stay.
+    The 4 columns are those that let the rows keep the largest sum of scores: the best of all for m <= 16 (sums in the
+    precision of the scores), and a choice that no exchange of one column improves above it. Among equals lower
+    columns stay.
 
     Rows that are no multiple of v: the last block has fewer. Columns that are no multiple of m: the last group has r
     < m columns, of which min(4, r) are shared and each row keeps min(2, r).

@@ -1,0 +1,41 @@
+"""Backward formulas of torch's pointwise functions for a sparse gradient.
+
+Each is linear in the gradient that arrives, so it is computed where that is stored and is zero elsewhere. They are
+reached below autograd, when the gradient of a dense activation was made sparse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, build, gather, mask_padding, values_of
+
+NAMES = (
+    "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",
+    "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "hardsigmoid_backward", "mish_backward",
+    "softplus_backward", "native_dropout_backward", "hardshrink_backward", "softshrink_backward",
+    "log_sigmoid_backward",
+)  # fmt: skip
+
+
+def _at_stored(function: Callable[..., Tensor]) -> Callable[..., Any]:
+    def run(grad: Tensor, *others: Any, **kwargs: Any) -> Any:
+        if not isinstance(grad, SparseTensor):
+            return NotImplemented
+        structure = grad.structure
+        if any(isinstance(o, Tensor) and o.shape != structure.shape for o in others):
+            return NotImplemented
+        at = [gather(o, structure) if isinstance(o, Tensor) else o for o in others]
+        return build(mask_padding(function(values_of(grad), *at, **kwargs), structure), structure)
+
+    return run
+
+
+for _name in NAMES:
+    implements(_name, (Format, Format, Format))(_at_stored(getattr(torch.ops.aten, _name)))

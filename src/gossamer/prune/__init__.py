@@ -1,0 +1,34 @@
+"""Pruning trained models: calibrated, second order, for any pattern.
+
+>>> import torch, gossamer as gs
+>>> model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
+>>> batches = [torch.randn(32, 16) for _ in range(8)]
+>>> report = gs.prune.oneshot(model, gs.NM(2, 4), calibration=batches, method="sparsegpt")
+>>> [(row.name, row.sparsity) for row in report.layers]
+[('0.weight', 0.5), ('2.weight', 0.5)]
+"""
+
+from gossamer.prune.curvature import Gram
+from gossamer.prune.distill import Distill, distill_hidden, distill_logits
+from gossamer.prune.methods import OBS, Known, Magnitude, Method, Pruned, SparseGPT, Wanda
+from gossamer.prune.once import oneshot
+from gossamer.prune.report import LayerReport, Report
+from gossamer.prune.staged import gradual
+
+__all__ = [
+    "oneshot",
+    "gradual",
+    "Report",
+    "LayerReport",
+    "Magnitude",
+    "Wanda",
+    "SparseGPT",
+    "OBS",
+    "Distill",
+    "distill_hidden",
+    "distill_logits",
+    "Method",
+    "Known",
+    "Pruned",
+    "Gram",
+]

@@ -1,0 +1,104 @@
+"""Stopping and going on: a folder with one file a finished layer, and a page that says what they belong to."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.prune.layers import Layer
+from gossamer.prune.report import LayerReport, layer_from_dict
+
+_PAGE = "progress.json"
+
+
+class Checkpoint:
+    """Finished layers in a folder. Every file is written beside its place first and then moved there.
+
+    Parameters
+    ----------
+    folder
+        Made if it isn't there.
+    task
+        What is being done, as plain values: a folder of another task is refused.
+    layers
+        The layers to prune, with their dense weights, by which the model is recognised.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], task: dict[str, Any], layers: dict[str, Layer]) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        page = self.folder / _PAGE
+        self.done: dict[str, dict[str, Any]] = {}
+        if page.exists():
+            self.page = json.loads(page.read_text(encoding="utf-8"))
+            self._check(task, layers)
+            self.done = self.page["done"]
+        else:
+            prints = {name: fingerprint(layer.dense()) for name, layer in layers.items()}
+            self.page = {"version": 1, "task": task, "weights": prints, "done": self.done}
+            self._write_page()
+
+    def _check(self, task: dict[str, Any], layers: dict[str, Layer]) -> None:
+        then, now = self.page["task"], json.loads(json.dumps(task))
+        if then != now:
+            differs = [key for key in {**then, **now} if then.get(key) != now.get(key)]
+            raise ValueError(
+                f"{self.folder} holds another run: {', '.join(differs)} differ"
+                f"{'s' if len(differs) == 1 else ''} ({_shown(then, differs)} there, {_shown(now, differs)} now). "
+                "Take another folder, or delete this one."
+            )
+        for name, layer in layers.items():
+            if name not in self.page["done"] and fingerprint(layer.dense()) != self.page["weights"][name]:
+                raise ValueError(f"{self.folder} was made for another model: the values of {name!r} differ")
+
+    def save(self, name: str, weight: Tensor, mask: Tensor, report: LayerReport) -> None:
+        """Keep a finished layer."""
+        from safetensors.torch import save_file
+
+        file = f"layer-{list(self.page['weights']).index(name):04d}.safetensors"
+        tensors = {"weight": weight.detach().cpu().contiguous(), "mask": mask.cpu().contiguous()}
+        temporary = self.folder / f".{file}.{os.getpid()}"
+        save_file(tensors, temporary, metadata={"name": name})
+        os.replace(temporary, self.folder / file)
+        self.done[name] = {"file": file, "report": asdict(report)}
+        self._write_page()
+
+    def load(self, name: str, layer: Layer) -> tuple[Tensor, Tensor, LayerReport]:
+        """Return a finished layer: its weight, what stayed, its report."""
+        from safetensors.torch import load_file
+
+        entry = self.done[name]
+        tensors = load_file(self.folder / entry["file"])
+        weight, mask = tensors["weight"], tensors["mask"]
+        if tuple(weight.shape) != layer.shape or tuple(mask.shape) != layer.shape or mask.dtype != torch.bool:
+            raise ValueError(f"{self.folder / entry['file']} doesn't fit {name!r} of shape {layer.shape}")
+        return weight, mask, layer_from_dict(entry["report"])
+
+    def _write_page(self) -> None:
+        temporary = self.folder / f".{_PAGE}.{os.getpid()}"
+        temporary.write_text(json.dumps(self.page, indent=1), encoding="utf-8")
+        os.replace(temporary, self.folder / _PAGE)
+
+
+def fingerprint(weight: Tensor) -> str:
+    """A few numbers by which the values of a weight are recognised.
+
+    Examples
+    --------
+    >>> import torch
+    >>> fingerprint(torch.ones(2, 2))
+    '(2, 2) 4.0 4.0 2.0'
+    """
+    w = weight.detach().double().reshape(-1)
+    pattern = torch.arange(len(w), device=w.device, dtype=torch.float64).remainder(2)
+    return f"{tuple(weight.shape)} {float(w.sum())!r} {float(w @ w)!r} {float(w @ pattern)!r}"
+
+
+def _shown(task: dict[str, Any], keys: list[str]) -> str:
+    return ", ".join(f"{key}={str(task.get(key))[:60]}" for key in keys)

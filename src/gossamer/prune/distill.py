@@ -1,0 +1,116 @@
+"""Learning from the dense model: its outputs and its hidden states as targets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def distill_logits(student: Tensor, teacher: Tensor, temperature: float = 2.0) -> Tensor:
+    """Divergence of the student's class probabilities from the teacher's, both softened; times temperature squared.
+
+    Examples
+    --------
+    >>> import torch
+    >>> float(distill_logits(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.0]])))
+    0.0
+    """
+    soft = F.log_softmax(student / temperature, -1)
+    target = F.log_softmax(teacher.detach() / temperature, -1)
+    return (
+        F.kl_div(soft, target, reduction="batchmean", log_target=True).clamp(min=0) * temperature**2 / _places(student)
+    )
+
+
+def distill_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+    """Mean over the layers of |student - teacher|^2 / |teacher|^2, over the tokens of the mask if one is given.
+
+    Examples
+    --------
+    >>> import torch
+    >>> float(distill_hidden([torch.tensor([[3.0]])], [torch.tensor([[2.0]])]))
+    0.25
+    """
+    if len(student) != len(teacher):
+        raise ValueError(f"the student has {len(student)} hidden states, the teacher {len(teacher)}")
+    total = student[0].new_zeros(())
+    for mine, target in zip(student, teacher, strict=True):
+        weight = mine.new_ones(()) if mask is None else mask[..., None].to(mine.dtype)
+        gap = ((mine - target.detach()).square() * weight).sum()
+        total = total + gap / (target.detach().square() * weight).sum().clamp(min=1e-12)
+    return total / len(student)
+
+
+def _places(logits: Tensor) -> int:
+    """Positions of a sequence: "batchmean" divides by the batch alone."""
+    return max(logits[0, ..., 0].numel(), 1) if logits.dim() > 1 else 1
+
+
+class Distill:
+    """A loss that pulls a model towards its teacher: call it with the student's output and the batch.
+
+    Without a teacher it is zero, so a training step can always add it.
+
+    Parameters
+    ----------
+    teacher
+        The dense model, or None. It is put into evaluation mode and runs without gradients.
+    logits, hidden
+        Weights of the two parts. Hidden states are compared where both outputs have them
+        (``output_hidden_states=True`` in transformers), the last one where there are no logits.
+    temperature
+        Of the softened class probabilities.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Linear(4, 3)
+    >>> distill = gs.prune.Distill(model)
+    >>> x = torch.randn(2, 4)
+    >>> distill(model(x), x).item()
+    0.0
+    """
+
+    def __init__(
+        self, teacher: nn.Module | None, *, logits: float = 1.0, hidden: float = 1.0, temperature: float = 2.0
+    ) -> None:
+        self.teacher = teacher.eval() if teacher is not None else None
+        self.logits, self.hidden, self.temperature = logits, hidden, temperature
+
+    def __call__(self, output: Any, *args: Any, **kwargs: Any) -> Tensor:
+        """The loss of `output`, which the student gave for these arguments."""
+        mine = _parts(output)
+        if self.teacher is None:
+            return next(t for t in (mine[0], *mine[1]) if t is not None).new_zeros(())
+        with torch.no_grad():
+            theirs = _parts(self.teacher(*args, **kwargs))
+        loss: Tensor | None = None
+        if mine[0] is not None and theirs[0] is not None and self.logits:
+            loss = self.logits * distill_logits(mine[0], theirs[0], self.temperature)
+        if mine[1] and theirs[1] and self.hidden:
+            mask = kwargs.get("attention_mask")
+            part = self.hidden * distill_hidden(mine[1], theirs[1], mask)
+            loss = part if loss is None else loss + part
+        if loss is None:
+            raise ValueError("student and teacher share no logits and no hidden states to compare")
+        return loss
+
+
+def _parts(output: Any) -> tuple[Tensor | None, tuple[Tensor, ...]]:
+    """Logits and hidden states of an output: a tensor is logits, a transformers output has its fields."""
+    if isinstance(output, Tensor):
+        return output, ()
+    logits = getattr(output, "logits", None)
+    hidden = getattr(output, "hidden_states", None) or ()
+    last = getattr(output, "last_hidden_state", None)
+    if logits is None and not hidden and isinstance(last, Tensor):
+        hidden = (last,)
+    if logits is None and not hidden and isinstance(output, tuple | list) and isinstance(output[0], Tensor):
+        logits = output[0]
+    if logits is None and not hidden:
+        raise TypeError(f"can't find logits or hidden states in an output of type {type(output).__name__}")
+    return logits, tuple(hidden)

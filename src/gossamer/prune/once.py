@@ -1,0 +1,104 @@
+"""Pruning a trained model in one go, layer after layer, with a few batches of typical inputs."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from gossamer.formats import Format, Masked, as_format
+from gossamer.nn.names import Where
+from gossamer.prune.calibration import Loss, gather, run
+from gossamer.prune.driver import How, Job, Metric, plan
+from gossamer.prune.methods import Method, as_method
+from gossamer.prune.report import Report
+
+
+def oneshot(
+    model: nn.Module,
+    how: How | Mapping[str, How],
+    calibration: Iterable[Any] | None = None,
+    method: str | Method = "sparsegpt",
+    *,
+    where: Where = None,
+    format: Format | None = None,
+    loss: Loss | None = None,
+    metric: Metric | None = None,
+    refine: int = 0,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+    device: torch.device | str | None = None,
+    offload: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    show_progress: bool | None = None,
+) -> Report:
+    """Prune a trained model in place, without training: calibrated, layer after layer.
+
+    The model is walked block by block. The inputs of a block come from the blocks before it, already pruned, so later
+    layers make up for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention`` and transformers' Conv1D
+    are taken; everything else, and every layer not asked for, stays bit for bit as it was.
+
+    Parameters
+    ----------
+    model
+        Any module. Its weights end as sparse tensors; their identity as parameters stays.
+    how
+        A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), or ``{glob of names: pattern or None}``, of which the
+        first that fits decides.
+    calibration
+        Batches of typical inputs: each a tensor, a tuple of arguments or a dict of keyword arguments, on the model's
+        device. A few hundred samples are plenty. "magnitude" needs none.
+    method
+        "magnitude", "wanda", "sparsegpt", "obs", or one of :class:`Magnitude`, :class:`Wanda`, :class:`SparseGPT`,
+        :class:`OBS` with settings, or a :class:`Method` of your own.
+    where
+        Names to take: a glob, several, or a predicate of the name; all by default.
+    format
+        ``gs.Masked()`` by default; ``gs.pack_`` makes it fast.
+    loss
+        ``loss(output, batch)``, for ``OBS("fisher")`` only. By default the output's own ``.loss``, and where there is
+        none the distance to the dense model's outputs.
+    metric
+        ``metric(model)``, taken before and after for the report.
+    refine
+        Steps of layer-wise least squares on the calibration inputs after pruning (about 10 are enough; 0: none).
+    forward
+        ``forward(model, batch)`` where a batch isn't simply the model's arguments, e.g. ``lambda m, b: m(b[0])``.
+    device
+        Where to compute; one block at a time is brought there, so the model may be larger than that device.
+    offload
+        Keep activations between blocks on the CPU (always so with `device`).
+    checkpoint
+        A folder for finished layers. Stop at any time; the same call goes on from there.
+    show_progress
+        None: if standard error is a terminal.
+
+    Returns
+    -------
+    Report
+        Per layer: sparsity, kept energy, error on the calibration inputs; print it or ``.save("report.json")``.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    >>> batches = [torch.randn(64, 16) for _ in range(4)]
+    >>> report = gs.prune.oneshot(model, gs.NM(2, 4), batches, method="sparsegpt")
+    >>> report.sparsity, model[0].weight.sparsity
+    (0.5, 0.5)
+    """
+    started = time.perf_counter()
+    chosen = as_method(method)
+    layers = plan(model, how, where)
+    place = None if device is None else torch.device(device)
+    job = Job(model, chosen, layers, refine, loss, forward or run, place, offload)
+    batches = gather(calibration, model, None if chosen.needs == "nothing" else chosen.name)
+    format = Masked() if format is None else as_format(format)
+    before = None if metric is None else float(metric(model))
+    report = job.run(batches, format=format, checkpoint=checkpoint, show_progress=show_progress)
+    after = None if metric is None else float(metric(model))
+    return replace(report, before=before, after=after, seconds=time.perf_counter() - started)

@@ -1,0 +1,92 @@
+"""Repair: what the survivors should be, once it is settled what goes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from gossamer.prune.sweep import solve_spd
+
+_VALUES = 1 << 22  # of inverse matrices worked on at a time
+
+
+def repair(weight: Tensor, mask: Tensor, inverse: Tensor) -> Tensor:
+    """The closed-form update w - F^-1 s, s = ((F^-1)_PP)^-1 w_P, of what stays when P goes: [rows, columns].
+
+    Parameters
+    ----------
+    weight, mask
+        [rows, columns]; True stays.
+    inverse
+        F^-1 in blocks, [rows, blocks, block, block]. A weight makes up for those of its own block.
+
+    Examples
+    --------
+    >>> import torch
+    >>> inverse = torch.tensor([[[[1.0, 0.5], [0.5, 1.0]]]], dtype=torch.float64)
+    >>> repair(torch.tensor([[2.0, 3.0]]), torch.tensor([[False, True]]), inverse)
+    tensor([[0., 2.]])
+    """
+    rows, columns = weight.shape
+    blocks, block = inverse.shape[1], inverse.shape[-1]
+    fill = blocks * block - columns
+    out = torch.empty_like(weight)
+    eye = torch.eye(block, dtype=torch.float64, device=weight.device)
+    step = max(1, _VALUES // (blocks * block * block))
+    for at in range(0, rows, step):
+        here = slice(at, at + step)
+        w = pad(weight[here].double(), (0, fill)).view(-1, blocks, block)
+        gone = pad(~mask[here], (0, fill)).view(w.shape)
+        f = inverse[here] if len(inverse) > 1 else inverse.expand(len(w), -1, -1, -1)
+        system = torch.where(gone[..., None] & gone[..., None, :], f, eye)
+        s = solve_spd(system, w * gone) * gone
+        fresh = (w - (f @ s[..., None])[..., 0]) * ~gone
+        out[here] = fresh.flatten(1)[:, :columns].to(weight.dtype)
+    return out
+
+
+def least_squares(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, steps: int) -> Tensor:
+    """Values of the survivors that come closest to the dense outputs: min |(new - weight) X| by conjugate gradients.
+
+    Parameters
+    ----------
+    weight
+        The dense weight, [groups, rows, columns].
+    start
+        What to begin with: zero where the mask is False.
+    mask
+        True where a value may differ from zero.
+    hessian
+        X X^T, [groups, columns, columns].
+    steps
+        Products with the Hessian, at most; the answer is never worse than `start`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> w, mask = torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[False, True]]])
+    >>> least_squares(w, w * mask, mask, torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), steps=1)
+    tensor([[[0., 4.]]])
+    """
+    scale = hessian.diagonal(dim1=1, dim2=2)[:, None].clamp(min=1e-12 * float(hessian.diagonal(dim1=1, dim2=2).max()))
+    scale = scale.clamp(min=torch.finfo(hessian.dtype).tiny)
+    x = start.to(hessian.dtype)
+    residual = torch.bmm(weight.to(hessian.dtype) - x, hessian) * mask
+    z = residual / scale
+    direction, energy = z, (residual * z).sum(2, keepdim=True)
+    best, gained = x, torch.zeros_like(energy)
+    total = torch.zeros_like(energy)
+    for _ in range(steps):
+        image = torch.bmm(direction, hessian) * mask
+        curve = (direction * image).sum(2, keepdim=True)
+        length = torch.where(curve > 0, energy / curve, 0)
+        x = x + length * direction
+        total = total + length * energy  # what this step takes off the squared error, row by row
+        best, gained = torch.where(total >= gained, x, best), torch.maximum(total, gained)
+        residual = residual - length * image
+        z = residual / scale
+        fresh = (residual * z).sum(2, keepdim=True)
+        direction = z + torch.where(energy > 0, fresh / energy, 0) * direction
+        energy = fresh
+    return torch.where(mask & best.isfinite(), best, start.to(best.dtype)).to(start.dtype)

@@ -1,0 +1,134 @@
+"""What a pruning run has done: a table to print, a dictionary to save."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class LayerReport:
+    """One pruned weight.
+
+    Examples
+    --------
+    >>> LayerReport("fc.weight", (8, 8), "2:4", 0.5, 0.91, error=0.02)
+    LayerReport(name='fc.weight', shape=(8, 8), pattern='2:4', sparsity=0.5, kept_energy=0.91, error=0.02, ...)
+    """
+
+    name: str
+    """Name of the parameter."""
+    shape: tuple[int, ...]
+    pattern: str
+    sparsity: float
+    kept_energy: float
+    """Share of the sum of squares of the dense weight that lies where values stayed."""
+    error: float | None = None
+    """|(new - dense) X|^2 / |dense X|^2 on the calibration inputs; None without any."""
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What was out of the ordinary: damping that was raised, a layer that no input reached."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What :func:`gossamer.prune.oneshot` and :func:`gossamer.prune.gradual` return: print it, or read ``layers``.
+
+    Examples
+    --------
+    >>> report = Report("magnitude", (LayerReport("fc.weight", (8, 8), "2:4", 0.5, 0.91),), before=0.9, after=0.8)
+    >>> report.sparsity, report.to_dict()["after"]
+    (0.5, 0.8)
+    """
+
+    method: str
+    layers: tuple[LayerReport, ...]
+    before: float | None = None
+    """The metric before, where one was given."""
+    after: float | None = None
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+    history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    """For gradual pruning: one entry for each time that something was pruned."""
+
+    @property
+    def sparsity(self) -> float:
+        """Share of the values of all pruned weights that went."""
+        sizes = [_size(layer.shape) for layer in self.layers]
+        gone = sum(layer.sparsity * size for layer, size in zip(self.layers, sizes, strict=True))
+        return gone / max(sum(sizes), 1)
+
+    @property
+    def error(self) -> float | None:
+        """Mean of the layers' errors; None without calibration."""
+        errors = [layer.error for layer in self.layers if layer.error is not None]
+        return sum(errors) / len(errors) if errors else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, ready for JSON."""
+        return {**_plain(asdict(self)), "sparsity": self.sparsity, "error": self.error}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Report:
+        """Return the report that :meth:`to_dict` has made plain."""
+        layers = tuple(layer_from_dict(layer) for layer in data["layers"])
+        rest = {k: v for k, v in data.items() if k not in ("layers", "sparsity", "error")}
+        return cls(layers=layers, **_tuples(rest))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it as JSON."""
+        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def __str__(self) -> str:
+        table = Table("weight", "shape", "pattern")
+        for column in ("sparsity", "kept energy", "error", "s"):
+            table.add_column(column, justify="right")
+        table.add_column("notes")
+        for x in self.layers:
+            shape, notes = " x ".join(map(str, x.shape)), "; ".join(x.notes)
+            figures = (f"{x.sparsity:.1%}", f"{x.kept_energy:.1%}", _error(x.error), f"{x.seconds:.2f}")
+            table.add_row(x.name, shape, x.pattern, *figures, notes)
+        table.add_section()
+        metric = "" if self.after is None else f"metric {_number(self.before)} -> {_number(self.after)}"
+        figures = (f"{self.sparsity:.1%}", "", _error(self.error), f"{self.seconds:.2f}")
+        table.add_row(f"all, by {self.method}", "", "", *figures, "; ".join((*filter(None, [metric]), *self.notes)))
+        console = Console(width=140)
+        with console.capture() as captured:
+            console.print(table)
+        return captured.get().rstrip()
+
+
+def layer_from_dict(data: dict[str, Any]) -> LayerReport:
+    """Return one layer's report from its plain values."""
+    return LayerReport(**_tuples(data))
+
+
+def _tuples(data: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in data.items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    total = 1
+    for side in shape:
+        total *= side
+    return total
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f"{value:.2e}" if value < 1e-3 else f"{value:.4f}"
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else f"{value:.4g}"

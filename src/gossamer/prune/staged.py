@@ -1,0 +1,175 @@
+"""Pruning in steps, with training in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.nn.names import Where
+from gossamer.nn.surgery import replace
+from gossamer.ops.sparsify import apply_mask
+from gossamer.patterns import NM, VNM, GroupedNM, Pattern
+from gossamer.prune.calibration import Loss, gather, run
+from gossamer.prune.decay import on_the_way
+from gossamer.prune.distill import Distill
+from gossamer.prune.driver import How, Job, Metric, plan
+from gossamer.prune.layers import Layer
+from gossamer.prune.methods import Method, as_method
+from gossamer.prune.progress import progress
+from gossamer.prune.report import Report
+from gossamer.prune.schedules import Schedule, as_schedule
+from gossamer.tensor import SparseTensor
+
+TrainStep = Callable[[nn.Module, Distill], Any]
+
+
+def gradual(
+    model: nn.Module,
+    how: How | Mapping[str, How],
+    train_step: TrainStep,
+    *,
+    steps: int,
+    stages: int = 4,
+    schedule: str | Schedule | None = None,
+    recover: float = 0.5,
+    method: str | Method = "magnitude",
+    calibration: Iterable[Any] | None = None,
+    teacher: nn.Module | Distill | None = None,
+    where: Where = None,
+    format: Format | None = None,
+    loss: Loss | None = None,
+    metric: Metric | None = None,
+    forward: Callable[[nn.Module, Any], Any] | None = None,
+    on_prune: Callable[[int, dict[str, Pattern]], None] | None = None,
+    show_progress: bool | None = None,
+) -> Report:
+    """Prune a model in place in several stages, and train it after each.
+
+    Unstructured sparsity grows in steps. N:M and V:N:M decay: more of each M stay at first (for 2:8: 5, 4, 3, then 2),
+    and for V:N:M the shared columns narrow down to 4. In between, `train_step` is yours: whatever optimizer, learning
+    rate and data. What is pruned stays zero while it trains.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    how
+        The final pattern, or ``{glob of names: pattern or None}``.
+    train_step
+        ``train_step(model, distill)`` makes one optimizer step, and may return the loss. ``distill(output, *inputs)``
+        is the loss towards the teacher, and zero without one.
+    steps
+        How many times `train_step` is called in all.
+    stages
+        How many times the model is pruned.
+    schedule
+        "cubic", "linear", "cosine", "decay", "at once", or a function from time to share of the way, both 0 to 1. The
+        last stage always ends at the final pattern. None: "decay" for N:M and V:N:M, "cubic" for the others.
+    recover
+        Share of the steps that follow the last stage; the others are divided among the stages before.
+    method, calibration, loss, forward, where, format
+        As for :func:`oneshot`.
+    teacher
+        The dense model to learn from (a copy: ``copy.deepcopy(model)``), or a :class:`Distill` with settings.
+    metric
+        ``metric(model)``, taken at the beginning, after each stage's pruning and training, and at the end.
+    on_prune
+        ``on_prune(stage, patterns)`` after each time something was pruned: the place to start a learning-rate cycle.
+    show_progress
+        None: if standard error is a terminal.
+
+    Returns
+    -------
+    Report
+        Of the last stage; ``history`` has all of them.
+
+    Examples
+    --------
+    >>> import copy, torch, gossamer as gs
+    >>> model = torch.nn.Linear(16, 4)
+    >>> x, optimizer = torch.randn(64, 16), torch.optim.SGD(model.parameters(), 0.1)
+    >>> def train_step(model, distill):
+    ...     loss = distill(model(x), x)
+    ...     optimizer.zero_grad(); loss.backward(); optimizer.step()
+    >>> report = gs.prune.gradual(model, "2:8", train_step, steps=20, teacher=copy.deepcopy(model))
+    >>> model.weight.sparsity, [stage["patterns"] for stage in report.history]
+    (0.75, [['5:8'], ['4:8'], ['3:8'], ['2:8']])
+    """
+    started = time.perf_counter()
+    if steps < 0 or stages < 1 or not 0 <= recover <= 1:
+        raise ValueError(f"steps >= 0, stages >= 1 and recover from 0 to 1, got {steps}, {stages} and {recover}")
+    format = Masked() if format is None else as_format(format)
+    distill = teacher if isinstance(teacher, Distill) else Distill(teacher)
+    chosen_method = as_method(method)
+    final = plan(model, how, where)
+    batches = gather(calibration, model, None if chosen_method.needs == "nothing" else chosen_method.name)
+    _densify(final)
+    before = None if metric is None else float(metric(model))
+    history: list[dict[str, Any]] = []
+    masks: dict[Layer, Tensor] = {}
+    with progress("gradual", steps, show_progress) as tell:
+        for stage, count in enumerate(_shares(steps, stages, recover)):
+            now = {x.name: _now(p, schedule, stage, stages) for x, p in final.items()}
+            job = Job(model, chosen_method, {x: now[x.name] for x in final}, loss=loss, call=forward or run)
+            report = job.run(batches, format=Dense(), show_progress=False)
+            masks = {x: job.masks[x.name] for x in final}
+            entry: dict[str, Any] = {"stage": stage, "patterns": sorted({str(p) for p in now.values()}), "steps": count}
+            entry |= {"sparsity": report.sparsity, "error": report.error}
+            if metric is not None:
+                entry["pruned"] = float(metric(model))
+            if on_prune is not None:
+                on_prune(stage, now)
+            entry["loss"] = _train(model, train_step, distill, masks, count, tell)
+            if metric is not None:
+                entry["trained"] = float(metric(model))
+            history.append(entry)
+    for layer, mask in masks.items():
+        replace(layer.parameter, apply_mask(layer.dense(), mask, format))
+    after = history[-1].get("trained")
+    seconds = time.perf_counter() - started
+    return Report(chosen_method.name, report.layers, before, after, seconds, report.notes, tuple(history))
+
+
+def _now(pattern: Pattern, schedule: str | Schedule | None, stage: int, stages: int) -> Pattern:
+    """What to prune to at a stage."""
+    if stage == stages - 1:
+        return pattern
+    usual = "decay" if isinstance(pattern, NM | VNM | GroupedNM) else "cubic"
+    return on_the_way(pattern, as_schedule(schedule or usual)((stage + 1) / stages))
+
+
+def _shares(steps: int, stages: int, recover: float) -> list[int]:
+    """Training steps after each stage."""
+    last = steps if stages == 1 else round(steps * recover)
+    early = [round((steps - last) * (k + 1) / (stages - 1)) for k in range(stages - 1)]
+    return [b - a for a, b in zip([0, *early], early, strict=False)] + [last]
+
+
+def _densify(layers: Mapping[Layer, Pattern]) -> None:
+    """Train in dense tensors: pruned values are put back to zero after each step, at no cost to speak of."""
+    for layer in layers:
+        if isinstance(layer.parameter, SparseTensor):
+            replace(layer.parameter, layer.dense())
+
+
+def _train(
+    model: nn.Module, train_step: TrainStep, distill: Distill, masks: dict[Layer, Tensor], count: int, tell: Any
+) -> float | None:
+    """Train, and keep what is pruned at zero; the mean of the losses that the steps returned."""
+    losses: list[float] = []
+    for _ in range(count):
+        value = train_step(model, distill)
+        with torch.no_grad():
+            for layer, mask in masks.items():
+                layer.parameter.mul_(mask)
+        if value is not None:
+            losses.append(float(value))
+            if losses[-1] != losses[-1]:
+                raise FloatingPointError("the training step returned a loss of NaN: lower the learning rate")
+        tell("", None, 1)
+    return sum(losses) / len(losses) if losses else None
