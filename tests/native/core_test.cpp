@@ -88,11 +88,11 @@ static void expect(double got, double want, double size, const char* what, const
   if (failures++ < 10) printf("%s %ldx%ld tokens %ld: %g, must be %g\n", what, long(c.rows), long(c.cols), long(tokens), got, want);
 }
 
-static void product(const Kernels& kernels, const Case& c, int64_t tokens) {
+static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool wide) {
   const std::unique_ptr<float[]> x(new float[tokens * c.cols]), out(new float[tokens * c.rows]), bias(new float[c.rows]);
   for (int64_t i = 0; i < tokens * c.cols; i++) x[i] = number();
   for (int64_t i = 0; i < c.rows; i++) bias[i] = number();
-  Product p{c.a, x.get(), c.cols, tokens, bias.get(), NONE, out.get(), c.rows};
+  Product p{c.a, x.get(), c.cols, tokens, bias.get(), NONE, out.get(), c.rows, wide};
   const int64_t items = kernels.items(p), half = items / 2;
   kernels.product(p, 0, half), kernels.product(p, half, items);
   for (int64_t t = 0; t < tokens; t++)
@@ -142,7 +142,8 @@ int main() {
     all.push_back(regular(17, 100, 32, 40, 1, 120));
     for (const Case& c : all)
       for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {
-        product(*kernels, c, tokens);
+        product(*kernels, c, tokens, false);
+        product(*kernels, c, tokens, true);
         sample(*kernels, c, tokens);
       }
   }

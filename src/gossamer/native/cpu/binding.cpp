@@ -177,7 +177,7 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
   p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
-  p.tokens = x.size(0), p.ldo = p.a.rows;
+  p.tokens = x.size(0), p.ldo = p.a.rows, p.wide = gossamer::wide_panels();
   p.bias = bias ? bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]") : nullptr;
   const int64_t sizes[2] = {p.tokens, p.a.rows};
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));

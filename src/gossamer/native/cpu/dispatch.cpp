@@ -30,6 +30,12 @@ static const Kernels* choose() {
   return &kernels_baseline;
 }
 
+bool wide_panels() {
+  static const char* asked = getenv("GOSSAMER_PANEL");
+  static const bool wide = asked && !strcmp(asked, "64");
+  return wide;
+}
+
 const Kernels& kernels() {
   static const Kernels* chosen = choose();
   return *chosen;

@@ -25,21 +25,27 @@ namespace ISA {
 
 #include "sample.h"
 
-constexpr int W = WIDTH, MOST = WIDTH == 16 ? 2 : 4, N = MOST * W;  // vectors and tokens at a time
-constexpr int R = WIDTH == 16 ? 4 : 2;                              // rows at a time: R * T sums, and T + 1 more registers
+constexpr int W = WIDTH;                // tokens in a vector
+constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1 more registers
+
+// Tokens of a panel. On Zen 4 the loop alone was equally fast with 32 and 64, and 32 leave more of the caches. On Intel
+// (two FMAs a cycle, one of them on the port of the permutes) 64 should be better, 4 of 5 slots for FMAs against 2 of 3:
+// reckoned, not measured, so it is not the default. GOSSAMER_PANEL=64 tries it.
+static int64_t panel_tokens(const Product& p) { return W == 16 && !p.wide ? 2 * W : 4 * W; }
 
 static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
   if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1);
   if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1);
   if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1);
-  return multiply_tokens<W, MOST, R>(p, first, tokens, b0, b1);
+  return multiply_tokens<W, 4, R>(p, first, tokens, b0, b1);
 }
 
 static int64_t items(const Product& p) {
 #if defined(__AVX512F__)
   if (by_windows(p)) return (p.tokens + SHARE - 1) / SHARE * quads(p.a);
 #endif
-  return p.tokens == 1 ? p.a.blocks() : (p.tokens + N - 1) / N * p.a.blocks();
+  const int64_t n = panel_tokens(p);
+  return p.tokens == 1 ? p.a.blocks() : (p.tokens + n - 1) / n * p.a.blocks();
 }
 
 // Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
@@ -48,17 +54,18 @@ static void product(const Product& p, int64_t begin, int64_t end) {
   if (by_windows(p)) return multiply_windows(p, begin, end);
 #endif
   if (p.tokens == 1) return multiply_token(p, begin, end);
-  const int64_t blocks = p.a.blocks();
+  const int64_t blocks = p.a.blocks(), n = panel_tokens(p);
   while (begin < end) {
     const int64_t t = begin / blocks, b0 = begin % blocks;
     const int64_t b1 = end - t * blocks < blocks ? end - t * blocks : blocks;
-    const int64_t tokens = p.tokens - t * N < N ? p.tokens - t * N : N;
-    some_tokens(p, t * N, tokens, b0, b1);
+    const int64_t tokens = p.tokens - t * n < n ? p.tokens - t * n : n;
+    some_tokens(p, t * n, tokens, b0, b1);
     begin = t * blocks + b1;
   }
 }
 
 static void sample(const Sample& p, int64_t begin, int64_t end) {
+  constexpr int64_t N = 4 * W;
   for (int64_t b = begin; b < end; b++) {
     for (int64_t first = 0; first < p.tokens; first += N) {
       const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;

@@ -67,6 +67,7 @@ struct Product {             // out[n, rows] = act(x[n, cols] @ A.T + bias), bot
   int64_t activation;
   float* out;
   int64_t ldo;
+  bool wide = false;         // AVX-512: panels of 64 tokens; else of 32
 };
 
 struct Sample {              // grad[place] = sum over tokens of left[token, row] * right[token, col]
@@ -89,6 +90,7 @@ extern const Kernels kernels_baseline;
 #if defined(__x86_64__)
 extern const Kernels kernels_avx2, kernels_avx512;
 #endif
+bool wide_panels();                                              // $GOSSAMER_PANEL is 64
 const Kernels& kernels();                                        // the best that this processor runs
 const Kernels* kernels_named(const char* name);                  // null: not here
 
