@@ -25,7 +25,7 @@ from gossamer.tensor import SparseTensor, gather
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.history import History
-from gossamer.train.layers import Layer, find_layers, mask_of, masked
+from gossamer.train.layers import Layer, become, find_layers, mask_of, masked
 from gossamer.train.rules import random, top
 from gossamer.train.schedules import Schedule, as_schedule
 
@@ -59,8 +59,8 @@ class Method:
     dense_first, dense_last
         Leave the first layer, or the last, dense.
     init
-        "rescale": weights times sqrt(dense / sparse fan-in), so that activations keep their size; "kaiming": drawn
-        anew for the sparse fan-in; None: as they are.
+        "kaiming": weights drawn anew for the inputs that a neuron really has; "rescale": yours times sqrt(dense /
+        sparse fan-in); None: as they are. On short schedules this decides more than the method does.
     seed
         Of everything that is drawn.
     group
@@ -106,7 +106,7 @@ class Method:
         skip: Sequence[str] | str = (),
         dense_first: bool = False,
         dense_last: bool = False,
-        init: str | None = "rescale",
+        init: str | None = "kaiming",
         seed: int = 0,
         group: Any = None,
     ) -> None:
@@ -136,7 +136,7 @@ class Method:
 
     def start(self, layer: Layer) -> Tensor:
         """The first mask of a layer: random, as many as its budget."""
-        return top(random(layer), layer.budget, layer.everything())
+        return top(random(layer), layer.budget)
 
     def update(self, layer: Layer) -> Tensor | None:
         """The next mask of a layer, or None to leave it; called where an update is due."""
@@ -195,7 +195,8 @@ class Method:
             empty = parameter.detach().clone(), torch.zeros_like(parameter, dtype=torch.bool)
             _, values, whole = by_parameter.setdefault(id(parameter), (parameter, *empty))
             layer.put(whole, mask)
-            layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng))
+            gain = 1.0 if layer.last or layer.rows is not None else 2.0  # no ReLU after a classifier or a projection
+            layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng, gain))
         for parameter, values, whole in by_parameter.values():
             replace(parameter, masked(values, whole))
             self._settle(parameter)
@@ -210,18 +211,18 @@ class Method:
                 _, whole = wanted.setdefault(id(parameter), (parameter, mask_of(parameter).clone()))
                 layer.put(whole, mask)
         for parameter, whole in wanted.values():
-            new = masked(parameter._values, whole)
-            parameter._values = new._values
-            parameter._set_structure(new.structure)
+            become(parameter, parameter._values, whole)
             self._settle(parameter)
 
     def _settle(self, parameter: SparseTensor) -> None:
         """Let the optimizer state have the mask of its weight: no state for what is not kept."""
         state = self.optimizer.state.get(parameter, {})
+        outside = ~mask_of(parameter) if state else None
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter._dense_shape and value.dim() > 0:
                 values = value._values if isinstance(value, SparseTensor) else value
-                state[name] = masked(values, mask_of(parameter))
+                assert outside is not None
+                state[name] = SparseTensor(values.masked_fill_(outside, 0), parameter.structure)
 
     def _ask(self) -> None:
         """Ask for dense gradients if the next step needs them."""
@@ -278,13 +279,14 @@ class Method:
         return out
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that isn't in the model's or the optimizer's: steps, random numbers, history, and what a method
-        remembers of its layers."""
+        """Everything but the weights and the optimizer's state: steps, masks, random numbers, history, and what a
+        method remembers of its layers."""
         extra = {layer.name: dict(layer.extra) for layer in self.layers}
         return {
             "steps": self.steps,
             "rng": self.rng.get_state(),
             "budgets": {layer.name: layer.budget for layer in self.layers},
+            "masks": {layer.name: layer.mask.clone() for layer in self.layers},
             "extra": extra,
             "history": self.history.state_dict(),
         }
@@ -298,6 +300,8 @@ class Method:
             layer.budget = state["budgets"][layer.name]
             layer.extra = dict(state["extra"][layer.name])
             layer.grad = None
+        with torch.no_grad():
+            self._set([state["masks"][layer.name].to(layer.parameter.device) for layer in self.layers])
         self.history.load_state_dict(state["history"])
         self._stepped = False
         self._ask()

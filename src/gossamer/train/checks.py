@@ -69,7 +69,7 @@ def same_layers(layers: Sequence[Layer], names: Mapping[str, Any]) -> None:
         )
 
 
-def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator) -> Tensor:
+def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator, gain: float = 2.0) -> Tensor:
     """First weights of a layer (neurons x inputs) for the inputs that each neuron really has (Evci et al. 2022).
 
     Examples
@@ -85,4 +85,4 @@ def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator)
     if how == "rescale":
         return weight * (mask.shape[1] / inputs).sqrt()
     draw = torch.randn(weight.shape, generator=rng, dtype=torch.float32)
-    return draw.to(weight) * (2 / inputs).sqrt()
+    return draw.to(weight) * (gain / inputs).sqrt()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from gossamer.train.layers import Layer
@@ -23,22 +24,22 @@ class History:
         for layer, mask in zip(layers, masks, strict=True):
             if mask is None:
                 continue
-            kept = int(mask.sum())
-            self.churn[layer.name] = int((mask & ~layer.mask).sum()) / max(kept, 1)
+            each = torch.count_nonzero(mask, dim=1)
+            kept, active = int(each.sum()), int(torch.count_nonzero(each))
+            self.churn[layer.name] = int(torch.count_nonzero(mask > layer.mask)) / max(kept, 1)
             self.seen[layer.name] |= mask
-            active = int(mask.any(1).sum())
             row = {"step": step, "layer": layer.name, "kept": kept, "churn": self.churn[layer.name]}
             self.rows.append({**row, "active": active, "explored": self.explored(layer)})
 
     def explored(self, layer: Layer) -> float:
         """Share of all positions that were kept at some time."""
-        return float(self.seen[layer.name].float().mean())
+        return int(torch.count_nonzero(self.seen[layer.name])) / layer.size
 
     def figures(self, layers: Sequence[Layer]) -> dict[str, Any]:
         """Where all layers stand."""
         out, kept, size = {}, 0, 0
         for layer in layers:
-            each = layer.mask.sum(1)
+            each = torch.count_nonzero(layer.mask, dim=1)
             nnz, active = int(each.sum()), int((each > 0).sum())
             kept, size = kept + nnz, size + layer.size
             out[layer.name] = {
@@ -61,7 +62,11 @@ class History:
 
     def state_dict(self) -> dict[str, Any]:
         """All of it."""
-        return {"seen": {n: m.clone() for n, m in self.seen.items()}, "churn": dict(self.churn), "rows": list(self.rows)}
+        return {
+            "seen": {n: m.clone() for n, m in self.seen.items()},
+            "churn": dict(self.churn),
+            "rows": list(self.rows),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there."""

@@ -61,7 +61,7 @@ class Layer:
     @property
     def kept(self) -> int:
         """How many weights are kept."""
-        return int(self.mask.sum())
+        return int(torch.count_nonzero(self.mask))
 
     def everything(self) -> Tensor:
         """A mask that keeps all."""
@@ -86,10 +86,17 @@ def mask_of(parameter: SparseTensor) -> Tensor:
 
 
 def masked(values: Tensor, mask: Tensor) -> SparseTensor:
-    """A Masked tensor of these values; they are zeroed where the mask is False."""
+    """A Masked tensor of these values, which are zeroed, in place, where the mask is False."""
     flat = mask.contiguous().view(-1)
     structure = Structure(Masked(), values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
-    return SparseTensor(values.masked_fill(~mask, 0), structure)
+    return SparseTensor(values.masked_fill_(~mask, 0), structure)
+
+
+def become(parameter: SparseTensor, values: Tensor, mask: Tensor) -> None:
+    """Give a parameter other values and another mask."""
+    new = masked(values, mask)
+    parameter._values = new._values
+    parameter._set_structure(new.structure)
 
 
 def find_layers(model: nn.Module, where: Where, skip: Sequence[str], first: bool, last: bool) -> list[Layer]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer
@@ -25,6 +28,11 @@ class Null(Method):
     """
 
     dynamic = False
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(model, optimizer, sparsity, **{**options, "init": None})
 
     def start(self, layer: Layer) -> Tensor:
         """Everything."""

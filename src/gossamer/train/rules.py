@@ -22,7 +22,9 @@ def magnitude(layer: Layer) -> Tensor:
 def gradient(layer: Layer) -> Tensor:
     """The absolute gradient of the loss, at every position."""
     if layer.grad is None:
-        raise ValueError(f"{layer.name} has no dense gradient: set needs_gradient = True in the method that asks for it")
+        raise ValueError(
+            f"{layer.name} has no dense gradient: set needs_gradient = True in the method that asks for it"
+        )
     return layer.grad.abs()
 
 
@@ -58,22 +60,32 @@ def exchange(layer: Layer, count: int, drop: Rule = magnitude, grow: Rule = grad
     >>> exchange(layer, 1).int()
     tensor([[1, 0, 1, 0]], dtype=torch.int32)
     """
-    mask, kept = layer.mask, layer.kept
-    stay = top(drop(layer), kept - count, mask)
-    return stay | top(grow(layer), count, ~stay)
+    stay = top(drop(layer), layer.kept - count, layer.mask)
+    return stay | top(grow(layer).masked_fill(stay, -torch.inf), count)
 
 
-def top(scores: Tensor, count: int, among: Tensor) -> Tensor:
-    """Mask of the ``count`` highest scores among some positions; of equals, those with the lower index."""
-    count = min(count, int(among.sum()))
-    if count <= 0:
-        return torch.zeros_like(among)
-    return keep_top(comparable(scores).masked_fill(~among, -torch.inf), count)
+def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:
+    """Mask of the ``count`` highest scores, among some positions or all; of equals, those with the lower index.
+
+    Examples
+    --------
+    >>> import torch
+    >>> top(torch.tensor([1.0, 5.0, 3.0]), 1, torch.tensor([True, False, True]))
+    tensor([False, False,  True])
+    """
+    scores = comparable(scores)
+    if among is None:
+        return keep_top(scores, min(count, scores.numel()))
+    places = among.view(-1).nonzero().view(-1)  # few of many, most often
+    kept = keep_top(scores.reshape(-1)[places], min(count, len(places)))
+    out = torch.zeros(among.numel(), dtype=torch.bool, device=among.device)
+    out[places[kept]] = True
+    return out.view(among.shape)
 
 
 def comparable(scores: Tensor) -> Tensor:
     """Scores as float32 or float64; NaN is an error."""
     scores = scores if scores.dtype == torch.float64 else scores.float()
-    if bool(scores.isnan().any()):
+    if scores.numel() and bool(scores.max().isnan()):
         raise ValueError("a weight or gradient is NaN: training has diverged, and no pattern can be chosen")
     return scores

@@ -30,7 +30,8 @@ class SRigL(Method):
     gamma
         Share of the fan-in that must be salient; 0.3 for most networks, 0.95 for transformers.
     min_salient
-        Salient weights that a neuron needs in any case.
+        Salient weights that a neuron needs in any case. Published is 1; 2 only matters below a fan-in of about 7, where
+        it is clearly better (``benchmarks/training.py``).
     ablation
         False keeps every neuron.
     keep_neurons
@@ -55,7 +56,7 @@ class SRigL(Method):
         sparsity: float = 0.9,
         *,
         gamma: float = 0.3,
-        min_salient: int = 1,
+        min_salient: int = 2,
         ablation: bool = True,
         keep_neurons: tuple[str, ...] | list[str] | str = (),
         **options: Any,
@@ -87,7 +88,7 @@ class SRigL(Method):
         active = layer.budget // round(layer.budget / active) if self.ablates(layer) else active
         active = min(active, layer.neurons)
         mask = keep_top_rows(scores, layer.budget // active)
-        return mask & top(scores[:, 0], active, torch.ones_like(mask[:, 0]))[:, None]
+        return mask & top(scores[:, 0], active)[:, None]
 
     def update(self, layer: Layer) -> Tensor:
         """One update, as published."""
