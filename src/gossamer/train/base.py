@@ -18,7 +18,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from gossamer.formats import Dense
-from gossamer.nn.distributed import synchronize_
 from gossamer.nn.names import Where
 from gossamer.nn.surgery import replace
 from gossamer.tensor import SparseTensor, gather
@@ -124,6 +123,7 @@ class Method:
         for layer, budget in zip(self.layers, self.budgets(sparsity), strict=True):
             layer.budget = budget
         self._stepped = False
+        self._agree()
         self._sow()
         self.history = History(self.layers)
         self._hooks = [
@@ -186,6 +186,19 @@ class Method:
         self._set(masks)
 
     @torch.no_grad()
+    def _agree(self) -> None:
+        """Let all ranks start from the weights and the random numbers of the first."""
+        if not self._alone():
+            first = dist.get_global_rank(self.group, 0) if self.group is not None else 0
+            rng = self.rng.get_state().to(self.layers[0].parameter.device)
+            for tensor in [rng, *(layer.parameter.detach() for layer in self.layers)]:
+                dist.broadcast(tensor, first, group=self.group)
+            self.rng.set_state(rng.cpu())
+
+    def _alone(self) -> bool:
+        return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(self.group) == 1
+
+    @torch.no_grad()
     def _sow(self) -> None:
         """Draw the first masks, and make the weights sparse."""
         masks = [self.start(layer) for layer in self.layers]
@@ -200,7 +213,6 @@ class Method:
         for parameter, values, whole in by_parameter.values():
             replace(parameter, masked(values, whole))
             self._settle(parameter)
-        synchronize_(checks.unwrapped(self.model), group=self.group)
 
     def _set(self, masks: Sequence[Tensor | None]) -> None:
         """Give the weights their new masks, and the optimizer state with them."""
@@ -256,7 +268,7 @@ class Method:
         return bool(taken)
 
     def _mean(self, grad: Tensor) -> Tensor:
-        if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(self.group) == 1:
+        if self._alone():
             return grad
         grad = grad.clone()
         dist.all_reduce(grad, group=self.group)
