@@ -16,6 +16,7 @@ import json
 import platform
 import statistics
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -57,7 +58,7 @@ def split(x, y, train):
 
 def mlp(*widths):
     layers = []
-    for a, b in zip(widths, widths[1:], strict=False):
+    for a, b in pairwise(widths):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -230,7 +231,9 @@ def main():
     options = parser.parse_args()
     path = RESULTS / "training.json"
     known = json.loads(path.read_text()) if path.exists() else {"rows": [], "costs": {}}
-    known["machine"] = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, {torch.__version__}"
+    known["machine"] = (
+        f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads, {torch.__version__}"
+    )
     if options.costs:
         known["costs"] = costs()
         print(json.dumps(known["costs"], indent=2))

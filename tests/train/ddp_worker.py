@@ -28,7 +28,7 @@ def main(mode: str) -> None:
     update = method.update
     if method.needs_gradient:
         method.update = lambda layer: (seen.append(layer.grad.clone()), update(layer))[1]
-    for step in range(7):
+    for _ in range(7):
         optimizer.zero_grad()
         for part in range(2):  # two micro-batches, sent once
             ddp.require_backward_grad_sync = part == 1

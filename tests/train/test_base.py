@@ -1,6 +1,7 @@
 """The life cycle: bookkeeping, gradients, loops of every kind."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,7 +157,7 @@ def test_a_step_that_the_scaler_skips_doesnt_count():
 
 def test_autocast_clipping_and_groups():
     model = network()
-    groups = [{"params": [model[0].weight], "lr": 0.01}, {"params": [p for p in model.parameters()][1:]}]
+    groups = [{"params": [model[0].weight], "lr": 0.01}, {"params": list(model.parameters())[1:]}]
     optimizer = torch.optim.AdamW(groups, lr=0.1)
     method = gs.train.SRigL(model, optimizer, 0.5, every=2, until=10)
     for _ in range(4):
@@ -180,14 +181,9 @@ def test_log_and_tensorboard():
     row = log["layers"]["0.weight"]
     assert 0 < row["churn"] < 1 and row["density"] < row["explored"] <= 1 and row["neurons"] == 16
 
-    class Writer:
-        names = []
-
-        def add_scalar(self, name, value, step):
-            self.names.append(name)
-
-    method.log(Writer())
-    assert "sparsity/churn/0.weight" in Writer.names
+    names = []
+    method.log(SimpleNamespace(add_scalar=lambda name, value, step: names.append(name)))
+    assert "sparsity/churn/0.weight" in names
 
 
 def test_closed_methods_let_go():

@@ -64,7 +64,7 @@ def test_too_sparse_is_an_error():
 def test_given():
     assert given({"a*": 0.5, "*": 0.75}, ["a.weight", "b.weight"], 0.9) == [0.5, 0.75]
     assert budgets([(4, 4), (4, 4)], 0.9, [0.5, 0.75]) == [8, 4]
-    with pytest.raises(ValueError, match="did you mean 'a.weight'"):
+    with pytest.raises(ValueError, match=r"did you mean 'a\.weight'"):
         given({"a.wieght": 0.5}, ["a.weight"], 0.9)
     with pytest.raises(ValueError, match="must be from 0 to below 1"):
         given({"a*": 1.5}, ["a.weight"], 0.9)

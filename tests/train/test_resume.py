@@ -41,15 +41,15 @@ def test_every_method_resumes_bit_identically(kind, tmp_path):
     straight = run(kind, tmp_path / "a", -1)
     stopped = tmp_path / "b"
 
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def stop(*_):
-        raise Stop
+        raise StopError
 
     kill, os.kill = os.kill, stop
     try:
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             run(kind, stopped, 8)
     finally:
         os.kill = kill

@@ -1,5 +1,7 @@
 """SRigL on models: fan-in, ablation, budgets, packing."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ import gossamer as gs
 
 def network(*widths):
     torch.manual_seed(0)
-    layers = [part for a, b in zip(widths, widths[1:], strict=False) for part in (nn.Linear(a, b), nn.ReLU())]
+    layers = [part for a, b in pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
     return nn.Sequential(*layers[:-1])
 
 

@@ -89,4 +89,3 @@ class Straight(Method):
                     layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
             become(parameter, values, mask)
-
