@@ -93,6 +93,12 @@ def test_transposed_weights_are_seen_by_neuron():
 
 def test_conv1d_of_transformers():
     conv = pytest.importorskip("transformers.pytorch_utils").Conv1D(6, 8)
-    gs.train.SRigL(conv, torch.optim.SGD(conv.parameters(), lr=0.1), 0.5, until=10)
+    optimizer = torch.optim.SGD(conv.parameters(), lr=0.1)
+    method = gs.train.SRigL(conv, optimizer, 0.5, every=1, until=10)
+    for _ in range(3):
+        conv(torch.randn(2, 8)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
     assert conv.weight.mask().sum(0).tolist() == [4] * 6
-    assert conv(torch.randn(2, 8)).shape == (2, 6)
+    assert method.log()["updates"] == 3

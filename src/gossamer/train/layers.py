@@ -70,7 +70,7 @@ class Layer:
     def matrix(self, tensor: Tensor) -> Tensor:
         """This layer's part of a dense tensor of the parameter's shape, as neurons x inputs."""
         part = tensor if self.rows is None else tensor[self.rows]
-        return (part.transpose(0, 1) if self.turned else part).reshape(self.neurons, self.fan_in)
+        return (part.transpose(0, 1) if self.turned else part).reshape(self.neurons, self.fan_in).contiguous()
 
     def put(self, target: Tensor, matrix: Tensor) -> None:
         """Write a matrix of neurons x inputs into a dense tensor of the parameter's shape."""

@@ -76,7 +76,7 @@ def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:
     scores = comparable(scores)
     if among is None:
         return keep_top(scores, min(count, scores.numel()))
-    places = among.view(-1).nonzero().view(-1)  # few of many, most often
+    places = among.reshape(-1).nonzero().view(-1)  # few of many, most often
     kept = keep_top(scores.reshape(-1)[places], min(count, len(places)))
     out = torch.zeros(among.numel(), dtype=torch.bool, device=among.device)
     out[places[kept]] = True
