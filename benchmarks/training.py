@@ -176,6 +176,7 @@ def costs(rounds=5):
             times.append(1e3 * (time.perf_counter() - start))
         out[f"update of 3072 x 768, {name}, ms"] = round(statistics.median(times), 2)
     out.update(overhead(rounds))
+    out.update(truly_sparse())
     return out
 
 
@@ -205,6 +206,31 @@ def overhead(rounds):
         "the same with SRigL, every=100, ms": round(sparse, 2),
         "overhead": round(sparse / plain - 1, 4),
     }
+
+
+def truly_sparse(steps=8):
+    """Three layers of 2048, batch 128, AdamW, 95 %: fastest step, and bytes of weights and optimizer state."""
+    out, x = {}, torch.randn(128, 2048)
+    for name, format in (("dense", None), ("PackedCSR", gs.formats.PackedCSR()), ("Condensed", gs.formats.Condensed())):
+        torch.manual_seed(0)
+        model = mlp(2048, 2048, 2048, 2048)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        options = {"distribution": "uniform", "every": 100, "until": 1000, "format": format}
+        method = None if format is None else gs.train.SRigL(model, optimizer, 0.95, **options)
+        times = []
+        for _ in range(steps):
+            start = time.perf_counter()
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            if method is not None:
+                method.step()
+            times.append(1e3 * (time.perf_counter() - start))
+        state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
+        size = sum(t.nbytes for t in [*model.parameters(), *state])
+        out[f"3 x 2048 at 95 %, {name}, ms a step"] = round(min(times), 1)
+        out[f"3 x 2048 at 95 %, {name}, MB"] = round(size / 1e6, 1)
+    return out
 
 
 def table(rows):

@@ -3,15 +3,18 @@
 import pytest
 import torch
 
+from gossamer.formats import Masked
 from gossamer.train.fan_in import active_neurons, constant_fan_in, fill
-from gossamer.train.layers import Layer, masked
+from gossamer.train.layers import Layer, sparse
 from gossamer.train.rules import exchange, magnitude, random, top
 
 
 def layer_of(weight, grad=None):
     weight = torch.tensor(weight)
     mask = weight != 0
-    return Layer("w", masked(weight, mask), tuple(weight.shape), grad=None if grad is None else torch.tensor(grad))
+    return Layer(
+        "w", sparse(weight, mask, Masked()), tuple(weight.shape), grad=None if grad is None else torch.tensor(grad)
+    )
 
 
 def mask_of(rows):

@@ -17,14 +17,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gossamer.formats import Dense
+from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.names import Where
 from gossamer.nn.surgery import replace
 from gossamer.tensor import SparseTensor, gather
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.history import History
-from gossamer.train.layers import Layer, become, find_layers, mask_of, masked
+from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of, sparse
 from gossamer.train.rules import random, top
 from gossamer.train.schedules import Schedule, as_schedule
 
@@ -60,6 +60,9 @@ class Method:
     init
         "kaiming": weights drawn anew for the inputs that a neuron really has; "rescale": yours times sqrt(dense /
         sparse fan-in); None: as they are. On short schedules this decides more than the method does.
+    format
+        How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
+        smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.
     seed
         Of everything that is drawn.
     group
@@ -106,12 +109,14 @@ class Method:
         dense_first: bool = False,
         dense_last: bool = False,
         init: str | None = "kaiming",
+        format: Format | None = None,
         seed: int = 0,
         group: Any = None,
     ) -> None:
         checks.settings(type(self).__name__, sparsity, every, until, fraction, init, self.dynamic)
         self.model, self.optimizer, self.group, self.sparsity = model, optimizer, group, sparsity
         self.distribution, self.every, self.until = distribution, every, None if until is None else int(until)
+        self.format = None if format is None else as_format(format)
         self.fraction, self.decay, self.init = fraction, as_schedule(decay), init
         skip = [skip] if isinstance(skip, str) else list(skip)
         self.layers = find_layers(checks.unwrapped(model), where, skip, dense_first, dense_last)
@@ -211,7 +216,7 @@ class Method:
             gain = 1.0 if layer.last or layer.rows is not None else 2.0  # no ReLU after a classifier or a projection
             layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng, gain))
         for parameter, values, whole in by_parameter.values():
-            replace(parameter, masked(values, whole))
+            replace(parameter, sparse(values, whole, self._format_of(parameter)))
             self._settle(parameter)
 
     def _set(self, masks: Sequence[Tensor | None]) -> None:
@@ -223,18 +228,23 @@ class Method:
                 _, whole = wanted.setdefault(id(parameter), (parameter, mask_of(parameter).clone()))
                 layer.put(whole, mask)
         for parameter, whole in wanted.values():
-            become(parameter, parameter._values, whole)
+            become(parameter, dense_of(parameter), whole)
             self._settle(parameter)
 
     def _settle(self, parameter: SparseTensor) -> None:
         """Let the optimizer state have the mask of its weight: no state for what is not kept."""
         state = self.optimizer.state.get(parameter, {})
-        outside = ~mask_of(parameter) if state else None
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter._dense_shape and value.dim() > 0:
-                values = value._values if isinstance(value, SparseTensor) else value
-                assert outside is not None
-                state[name] = SparseTensor(values.masked_fill_(outside, 0), parameter.structure)
+                if isinstance(parameter.format, Masked):  # a fast path of what is below
+                    values = dense_of(value).masked_fill_(~mask_of(parameter), 0)
+                else:
+                    values = gather(value, parameter.structure)
+                state[name] = SparseTensor(values, parameter.structure)
+
+    def _format_of(self, parameter: Tensor) -> Format:
+        """The format of a weight: what was asked for, for matrices."""
+        return Masked() if self.format is None or parameter.dim() != 2 else self.format
 
     def _ask(self) -> None:
         """Ask for dense gradients if the next step needs them."""

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.formats import Masked, Structure
+from gossamer.formats import Format, Masked, Structure
 from gossamer.nn.names import LAYERS, Where, chosen, layer_weights
-from gossamer.tensor import SparseTensor
+from gossamer.ops.sparsify import apply_mask
+from gossamer.tensor import SparseTensor, scatter
 
 
 @dataclass
@@ -50,8 +51,7 @@ class Layer:
     @property
     def weight(self) -> Tensor:
         """The weights, zero where the mask is False."""
-        dense = self.parameter._values if isinstance(self.parameter, SparseTensor) else self.parameter.detach()
-        return self.matrix(dense)
+        return self.matrix(dense_of(self.parameter))
 
     @property
     def mask(self) -> Tensor:
@@ -80,21 +80,34 @@ class Layer:
 
 
 def mask_of(parameter: SparseTensor) -> Tensor:
-    """The mask of a Masked tensor, without a copy."""
+    """The mask of a weight; of a Masked one without a copy."""
+    if not isinstance(parameter.format, Masked):
+        return parameter.mask()
     (mask,) = parameter.structure.arrays.values()
     return mask.view(parameter._dense_shape)
 
 
-def masked(values: Tensor, mask: Tensor) -> SparseTensor:
-    """A Masked tensor of these values, which are zeroed, in place, where the mask is False."""
+def dense_of(parameter: Tensor) -> Tensor:
+    """All values of a weight; of a Masked one without a copy."""
+    if not isinstance(parameter, SparseTensor):
+        return parameter.detach()
+    return (
+        parameter._values if isinstance(parameter.format, Masked) else scatter(parameter._values, parameter.structure)
+    )
+
+
+def sparse(values: Tensor, mask: Tensor, format: Format) -> SparseTensor:
+    """A sparse tensor of these values where the mask is True; for Masked they are zeroed elsewhere, in place."""
+    if not isinstance(format, Masked):
+        return apply_mask(values, mask, format)  # type: ignore[return-value]
     flat = mask.contiguous().view(-1)
-    structure = Structure(Masked(), values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
+    structure = Structure(format, values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
     return SparseTensor(values.masked_fill_(~mask, 0), structure)
 
 
 def become(parameter: SparseTensor, values: Tensor, mask: Tensor) -> None:
     """Give a parameter other values and another mask."""
-    new = masked(values, mask)
+    new = sparse(values, mask, parameter.format)
     parameter._values = new._values
     parameter._set_structure(new.structure)
 

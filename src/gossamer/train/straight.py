@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.formats import Dense
+from gossamer.formats import Dense, Format, Masked
 from gossamer.tensor import SparseTensor
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer, become
@@ -26,6 +26,11 @@ class Straight(Method):
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`. Under DDP gradients are already the mean of all ranks.
     """
+
+    def _format_of(self, parameter: Tensor) -> Format:
+        if self.format not in (None, Masked()):
+            raise ValueError(f"{type(self).__name__} trains all weights: format={self.format} would save nothing")
+        return Masked()
 
     def choose(self, layer: Layer) -> Tensor:
         """The mask for the next forward pass; ``layer.extra["dense"]`` has all weights."""
