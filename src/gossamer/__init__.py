@@ -1,6 +1,6 @@
 """gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
 
-from gossamer import formats, nn, prune, sparsifiers
+from gossamer import formats, nn, prune, sparsifiers, train
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
 from gossamer.ops import (
@@ -29,6 +29,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune", "sparsified_op",
-    "sparsifiers", "sparsify", "sparsify_", "summary",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune",
+    "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

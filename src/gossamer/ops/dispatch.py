@@ -15,7 +15,7 @@ from torch import Tensor
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops import registry
 from gossamer.ops.autocast import LOWERED, lowered
-from gossamer.ops.fallback import Copies, announce, densify
+from gossamer.ops.fallback import Copies, announce, densify, sparse_leaves
 from gossamer.ops.lists import PREFIXES, call_list
 from gossamer.ops.registry import Function, Kinds, Operator, operator_of
 from gossamer.tensor import SparseTensor, WantsDenseGradient
@@ -64,6 +64,8 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         _DIRECT[func] = name
     if name in LOWERED and torch._C._is_any_autocast_enabled():
         args = lowered(args)
+        if next(sparse_leaves((args, kwargs)), None) is None:
+            return func(*args, **kwargs)  # a weight that wants a dense gradient is cast to a dense tensor
     return run(operator, func, args, kwargs)
 
 

@@ -1,0 +1,88 @@
+"""Errors before training starts, and the first weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.tensor import SparseTensor
+from gossamer.train.layers import Layer
+
+
+def settings(
+    method: str, sparsity: float, every: int, until: float | None, fraction: float, init: str | None, dynamic: bool
+) -> None:
+    """Refuse settings that could only fail later."""
+    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)) or not 0 <= sparsity < 1:
+        raise ValueError(f"{method}: sparsity={sparsity!r} must be from 0 to below 1, such as 0.9")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"{method}: every={every!r} must be a number of optimizer steps, from 1")
+    if until is not None and not until >= 0:
+        raise ValueError(f"{method}: until={until!r} must be a number of optimizer steps")
+    if dynamic and until is None:
+        raise ValueError(f"{method}: give until=..., the last step at which masks change; about 75 % of all steps")
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"{method}: fraction={fraction!r} must be from 0 to 1")
+    if init not in (None, "rescale", "kaiming"):
+        raise ValueError(f"{method}: init={init!r} must be 'rescale', 'kaiming' or None")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside of ``torch.compile``; DDP must come after."""
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        raise ValueError("make the method first, then wrap the model: DistributedDataParallel(model)")
+    inner = getattr(model, "_orig_mod", model)
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
+    """Refuse a model without layers, weights that are sparse already, and an optimizer without the weights."""
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no layer left to make sparse: look at where, skip, dense_first")
+    owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for layer in layers:
+        parameter: Any = layer.parameter
+        if isinstance(parameter, SparseTensor):
+            raise ValueError(f"{layer.name} is sparse already: call gs.densify_(model) first, or close the method")
+        if type(parameter) is not nn.Parameter:
+            kind = type(parameter).__name__
+            raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters (DDP, not FSDP)")
+        if id(parameter) not in owned:
+            raise ValueError(
+                f"the optimizer doesn't own {layer.name}: make it from the parameters of this model, or leave the "
+                "layer dense with skip=..."
+            )
+        if not parameter.is_floating_point():
+            raise TypeError(f"{layer.name} is {parameter.dtype}; sparse training needs real floating-point weights")
+
+
+def same_layers(layers: Sequence[Layer], names: Mapping[str, Any]) -> None:
+    """Refuse the state of another model."""
+    mine = {layer.name for layer in layers}
+    if mine != set(names):
+        raise ValueError(
+            f"the state is of other layers: missing {sorted(mine - set(names))}, not here {sorted(set(names) - mine)}"
+        )
+
+
+def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator, gain: float = 2.0) -> Tensor:
+    """First weights of a layer (neurons x inputs) for the inputs that each neuron really has (Evci et al. 2022).
+
+    Examples
+    --------
+    >>> import torch
+    >>> mask = torch.tensor([[True, False, False, False]])
+    >>> initial(torch.full((1, 4), 3.0), mask, "rescale", torch.Generator())
+    tensor([[6., 6., 6., 6.]])
+    """
+    if how is None:
+        return weight
+    inputs = mask.sum(1, keepdim=True).clamp(min=1).to(weight.dtype)
+    if how == "rescale":
+        return weight * (mask.shape[1] / inputs).sqrt()
+    draw = torch.randn(weight.shape, generator=rng, dtype=torch.float32)
+    return draw.to(weight) * (gain / inputs).sqrt()

@@ -1,0 +1,118 @@
+"""A constant fan-in: which neurons stay, and which inputs each of them keeps (SRigL, Lasby et al. 2024)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gossamer.patterns._rank import keep_top_rows
+from gossamer.train.rules import comparable, top
+
+
+def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, least: int = 1) -> Tensor:
+    """Which neurons stay: those with at least ``gamma x fan-in`` salient weights (and at least one).
+
+    Never so few that the budget would not fit into them, never more than there are weights to share out; and up to a
+    quarter less where else rounding the fan-in down would lose a part of a small budget (published: it is lost).
+    Between neurons with equal counts the one with the larger salient weights stays.
+
+    Parameters
+    ----------
+    salient
+        Bool, neurons x inputs.
+    weight
+        Absolute weights, neurons x inputs.
+    budget
+        Weights that the layer may keep.
+    gamma
+        Share of the fan-in, before ablation, that must be salient.
+    least
+        Salient weights that a neuron needs in any case.
+
+    Examples
+    --------
+    >>> import torch
+    >>> salient = torch.tensor([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
+    >>> active_neurons(salient, torch.ones(3, 4), budget=6, gamma=0.5)
+    tensor([ True, False,  True])
+    >>> active_neurons(salient, torch.ones(3, 4), budget=6, gamma=1.0)  # 6 weights don't fit into one neuron
+    tensor([ True, False,  True])
+    """
+    neurons, inputs = salient.shape
+    counts = torch.count_nonzero(salient, dim=1)
+    needed = max(least, int(gamma * (budget // neurons)))
+    active = counts >= needed
+    fewest, most = -(-budget // inputs), min(budget, neurons)
+    number = min(max(int(active.sum()), fewest), most)
+    rounded = max(budget // round(budget / number), fewest)
+    if 0.75 * number <= rounded < number:  # a few less, so that a small budget is not lost in rounding the fan-in down
+        number = rounded
+    if number == int(active.sum()):
+        return active
+    mass = (weight.double() * salient).sum(1)
+    rank = counts.double() + 0.5 * mass / (mass.max() + 1)
+    return top(rank, number)
+
+
+def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> Tensor:
+    """Exactly ``k`` inputs for each active neuron: the largest weights that stay, then the largest growth scores.
+
+    Examples
+    --------
+    >>> import torch
+    >>> stay = torch.tensor([[True, True, True, False], [True, False, False, False]])
+    >>> weight = torch.tensor([[3.0, 1.0, 2.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    >>> grow = torch.tensor([[0.0, 0.0, 0.0, 9.0], [0.0, 1.0, 3.0, 2.0]])
+    >>> fill(stay, weight, grow, torch.tensor([True, True]), 2).int()
+    tensor([[1, 0, 1, 0],
+            [1, 0, 1, 0]], dtype=torch.int32)
+    """
+    weight, grow = comparable(weight.abs()), comparable(grow.abs())
+    bits, shift = (torch.int64, -(2**63)) if weight.dtype == torch.float64 else (torch.int32, -(2**31))
+    # Bits of floats from 0 order as integers do; a shift puts all that may grow below all that stays, exactly.
+    key = torch.where(stay, weight.view(bits), grow.to(weight.dtype).view(bits).add(shift))
+    return keep_top_rows(key, k) & active[:, None]
+
+
+def constant_fan_in(
+    weight: Tensor, mask: Tensor, grad: Tensor, budget: int, fraction: float, gamma: float | None, least: int = 1
+) -> Tensor:
+    """One update of SRigL: the new mask of a layer.
+
+    Parameters
+    ----------
+    weight, mask, grad
+        Of the layer, neurons x inputs.
+    budget
+        Weights it may keep; each active neuron gets ``budget // active neurons``.
+    fraction
+        Share of the kept weights that may be exchanged.
+    gamma
+        See :func:`active_neurons`; None keeps every neuron.
+    least
+        See :func:`active_neurons`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> weight = torch.tensor([[4.0, 3.0, 0.0, 0.0], [0.1, 0.2, 0.0, 0.0]])
+    >>> grad = torch.tensor([[0.0, 0.0, 5.0, 6.0], [1.0, 0.0, 0.0, 2.0]])
+    >>> constant_fan_in(weight, weight != 0, grad, budget=4, fraction=0.5, gamma=None).int()
+    tensor([[1, 1, 0, 0],
+            [1, 0, 0, 1]], dtype=torch.int32)
+    >>> constant_fan_in(weight, weight != 0, grad, budget=4, fraction=0.5, gamma=0.9).int()
+    tensor([[1, 1, 1, 1],
+            [0, 0, 0, 0]], dtype=torch.int32)
+    """
+    weight, grad = weight.abs(), grad.abs()
+    kept = int(torch.count_nonzero(mask))
+    keep = min(kept - int(kept * fraction), int(torch.count_nonzero(weight)))  # what is not kept is 0
+    stay = top(weight, keep, mask)
+    active = torch.ones(len(mask), dtype=torch.bool, device=mask.device)
+    if gamma is not None:
+        salient = stay | top(grad, kept - keep)
+        active = active_neurons(salient, weight, budget, gamma, least)
+        if not bool(active.all()):
+            stay = top(weight, keep, mask & active[:, None])
+    k = min(budget // int(active.sum()), mask.shape[1])
+    return fill(stay, weight, grad, active, k)

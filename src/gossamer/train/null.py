@@ -1,0 +1,39 @@
+"""Null: nothing is made sparse, so that a dense run is the same script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.train.base import Method
+from gossamer.train.layers import Layer
+
+
+class Null(Method):
+    """Keep everything: the dense baseline, with the same log and the same arguments.
+
+    Parameters
+    ----------
+    model, optimizer, sparsity, options
+        As for the other methods; sparsity is ignored.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Linear(20, 30)
+    >>> gs.train.Null(model, torch.optim.SGD(model.parameters(), lr=0.1), sparsity=0.9)
+    Null(1 layers, step 0, sparsity 0.00%)
+    """
+
+    dynamic = False
+
+    def __init__(
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(model, optimizer, sparsity, **{**options, "init": None})
+
+    def start(self, layer: Layer) -> Tensor:
+        """Everything."""
+        return layer.everything()

@@ -1,0 +1,97 @@
+"""SRigL (Lasby et al. 2024): RigL to a constant fan-in, with hopeless neurons ablated."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.nn.names import by_layer
+from gossamer.patterns._rank import keep_top_rows
+from gossamer.train.base import Method
+from gossamer.train.distributions import in_rows
+from gossamer.train.fan_in import constant_fan_in
+from gossamer.train.layers import Layer
+from gossamer.train.rules import random, top
+
+
+class SRigL(Method):
+    """Structured RigL: every neuron of a layer that is not ablated keeps the same number of inputs.
+
+    The smallest weights go, those with the largest gradients come, k for each neuron. A neuron with too few salient
+    weights is ablated, and its inputs go to the others; the last layer's neurons never are. A layer with less than one
+    weight a neuron starts with some neurons ablated.
+
+    Parameters
+    ----------
+    model, optimizer, sparsity, options
+        See :class:`gossamer.train.Method`.
+    gamma
+        Share of the fan-in that must be salient; 0.3 for most networks, 0.95 for transformers.
+    min_salient
+        Salient weights that a neuron needs in any case. Published is 1; 2 only matters below a fan-in of about 7, where
+        it is clearly better (``benchmarks/training.py``).
+    ablation
+        False keeps every neuron.
+    keep_neurons
+        Globs of more layers whose neurons are never ablated (several heads, for instance).
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 10))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> method = gs.train.SRigL(model, optimizer, sparsity=0.8, distribution="uniform", until=1000)
+    >>> model[0].weight.mask().sum(1).unique(), model[2].weight.mask().sum(1).unique()
+    (tensor([4]), tensor([6]))
+    """
+
+    needs_gradient = True
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sparsity: float = 0.9,
+        *,
+        gamma: float = 0.3,
+        min_salient: int = 2,
+        ablation: bool = True,
+        keep_neurons: tuple[str, ...] | list[str] | str = (),
+        **options: Any,
+    ) -> None:
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"SRigL: gamma={gamma!r} must be from 0 to 1, the share of the fan-in that is salient")
+        self.gamma, self.min_salient, self.ablation = gamma, min_salient, ablation
+        self._keep = [keep_neurons] if isinstance(keep_neurons, str) else list(keep_neurons)
+        super().__init__(model, optimizer, sparsity, **options)
+
+    def ablates(self, layer: Layer) -> bool:
+        """May neurons of this layer be ablated?"""
+        names = [other.name for other in self.layers]
+        named = any(layer.name in by_layer(glob, names) for glob in self._keep)
+        return self.ablation and not layer.last and not named
+
+    def least(self) -> list[int]:
+        """One weight a neuron where all neurons stay."""
+        return [1 if self.ablates(layer) else layer.neurons for layer in self.layers]
+
+    def budgets(self, sparsity: float) -> list[int]:
+        """Whole multiples of the neurons that stay."""
+        return in_rows(super().budgets(sparsity), [layer.shape for layer in self.layers], self.least())
+
+    def start(self, layer: Layer) -> Tensor:
+        """Random inputs, the same number for each neuron; if there are too few for all, random neurons."""
+        scores = random(layer)
+        active = min(layer.neurons, layer.budget)
+        active = layer.budget // round(layer.budget / active) if self.ablates(layer) else active
+        active = min(active, layer.neurons)
+        mask = keep_top_rows(scores, layer.budget // active)
+        return mask & top(scores[:, 0], active)[:, None]
+
+    def update(self, layer: Layer) -> Tensor:
+        """One update, as published."""
+        assert layer.grad is not None
+        gamma = self.gamma if self.ablates(layer) else None
+        return constant_fan_in(layer.weight, layer.mask, layer.grad, layer.budget, self.share, gamma, self.min_salient)

@@ -1,0 +1,96 @@
+"""Straight-through methods: all weights train, and the model computes with the sparse ones.
+
+Outside of ``optimizer.step()`` a weight is Masked, as for all methods. For the step it is opened: it gets its dense
+values back, is updated by its dense gradient, and is made sparse again. Dense values and optimizer state cost what they
+cost in dense training.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Dense, Format, Masked
+from gossamer.tensor import SparseTensor
+from gossamer.train.base import Method
+from gossamer.train.layers import Layer, become
+
+
+class Straight(Method):
+    """Base of straight-through methods; a subclass says which weights the model computes with.
+
+    Parameters
+    ----------
+    model, optimizer, sparsity, options
+        See :class:`gossamer.train.Method`. Under DDP gradients are already the mean of all ranks.
+    """
+
+    def _format_of(self, parameter: Tensor) -> Format:
+        if self.format not in (None, Masked()):
+            raise ValueError(f"{type(self).__name__} trains all weights: format={self.format} would save nothing")
+        return Masked()
+
+    def choose(self, layer: Layer) -> Tensor:
+        """The mask for the next forward pass; ``layer.extra["dense"]`` has all weights."""
+        raise NotImplementedError
+
+    def pull(self, layer: Layer, grad: Tensor) -> Tensor:
+        """The gradient of all weights, from that of the sparse ones."""
+        return grad
+
+    def values(self, layer: Layer) -> Tensor:
+        """What the model computes with, where the mask is True."""
+        return layer.extra["dense"]
+
+    def start(self, layer: Layer) -> Tensor:
+        """The first mask, from the weights as they are."""
+        layer.extra["dense"] = layer.weight.clone()
+        return self.choose(layer)
+
+    def due(self, step: int) -> bool:
+        """Masks follow the weights at every step; the log is written every so often."""
+        return step % self.every == 0
+
+    def apply(self) -> None:
+        """Masks were set by the optimizer step."""
+        self.history.record(self.steps, self.layers, [layer.mask for layer in self.layers])
+
+    def _ask(self) -> None:
+        for layer in self.layers:
+            layer.parameter.grad_format = Dense()
+
+    def _settle(self, parameter: SparseTensor) -> None:
+        """State is that of all weights."""
+
+    @torch.no_grad()
+    def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if any(callable(a) for a in args) or kwargs.get("closure") is not None:
+            raise NotImplementedError(
+                f"{type(self).__name__} opens the weights for optimizer.step(): no closure, please"
+            )
+        self._open = {id(x.parameter): x.parameter for x in self.layers if x.parameter.grad is not None}
+        for key, parameter in self._open.items():
+            grad = parameter.grad
+            assert grad is not None
+            grad = grad.to_dense() if isinstance(grad, SparseTensor) else grad.clone()
+            dense = torch.zeros_like(parameter._values)
+            for layer in self.layers:
+                if id(layer.parameter) == key:
+                    layer.put(dense, layer.extra["dense"])
+                    layer.put(grad, self.pull(layer, layer.matrix(grad).clone()))
+            become(parameter, dense, torch.ones_like(dense, dtype=torch.bool))
+            parameter.grad = grad
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._stepped = True
+        for key, parameter in self._open.items():
+            values, mask = torch.zeros_like(parameter._values), torch.zeros_like(parameter._values, dtype=torch.bool)
+            for layer in self.layers:
+                if id(layer.parameter) == key:
+                    layer.extra["dense"] = layer.matrix(parameter._values).clone()
+                    layer.put(mask, self.choose(layer))
+                    layer.put(values, self.values(layer))
+            become(parameter, values, mask)

@@ -1,0 +1,217 @@
+"""The life cycle: bookkeeping, gradients, loops of every kind."""
+
+import copy
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gossamer as gs
+from tests.ops.test_training import OPTIMIZERS
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 4))
+
+
+def steps(model, optimizer, method, n, start=0, micro=1):
+    for step in range(start, start + n):
+        for part in range(micro):
+            torch.manual_seed(1000 + step * micro + part)
+            F.cross_entropy(model(torch.randn(6, 12)), torch.randint(4, (6,))).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
+
+
+def weights(model):
+    return [p for p in model.parameters() if isinstance(p, gs.SparseTensor)]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_dropped_weights_are_gone_and_grown_ones_start_at_zero(optimizer):
+    model = network()
+    opt = OPTIMIZERS[optimizer](model.parameters())
+    method = gs.train.RigL(model, opt, 0.7, every=3, until=100, fraction=0.5)
+    steps(model, opt, method, 2)
+    before = [w.mask() for w in weights(model)]
+    steps(model, opt, method, 1, start=2)
+    changed = 0
+    for w, old in zip(weights(model), before, strict=True):
+        new = w.mask()
+        changed += int((new & ~old).sum())
+        assert int(new.sum()) == int(old.sum())
+        assert not w.detach().to_dense()[~new].any()
+        assert not w.detach().to_dense()[new & ~old].any()
+        for value in opt.state[w].values():
+            if isinstance(value, torch.Tensor) and value.shape == w.shape:
+                assert isinstance(value, gs.SparseTensor)
+                assert torch.equal(value.mask(), new)
+                assert not value.to_dense()[new & ~old].any()
+    assert changed
+    steps(model, opt, method, 2, start=3)  # momentum and decay never revive a dropped weight
+    for w in weights(model):
+        assert torch.count_nonzero(w.detach().to_dense()) <= w.nnz
+
+
+def test_static_is_masked_dense_training():
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    method = gs.train.Static(model, optimizer, 0.7)
+    dense, masks = gs.densify_(copy.deepcopy(model)), [w.mask() for w in weights(model)]
+    other = torch.optim.AdamW(dense.parameters(), lr=0.01)
+    matrices = [dense[i].weight for i in (0, 2, 4)]
+    steps(model, optimizer, method, 5)
+    for step in range(5):
+        torch.manual_seed(1000 + step)
+        F.cross_entropy(dense(torch.randn(6, 12)), torch.randint(4, (6,))).backward()
+        for w, mask in zip(matrices, masks, strict=True):
+            w.grad.mul_(mask)
+        other.step()
+        other.zero_grad()
+        with torch.no_grad():
+            for w, mask in zip(matrices, masks, strict=True):
+                w.mul_(mask)
+    for w, d in zip(weights(model), matrices, strict=True):
+        torch.testing.assert_close(w.detach().to_dense(), d.detach())
+
+
+def test_a_dense_gradient_is_asked_for_only_before_an_update():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, 0.7, every=3, until=6)
+    asked = []
+    for step in range(8):
+        asked.append(model[0].weight.grad_format is not None)
+        steps(model, optimizer, method, 1, start=step)
+    assert asked == [False, False, True, False, False, True, False, False]
+
+
+def test_micro_batches_add_up(monkeypatch):
+    model, seen = network(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, 0.7, every=1, until=6)
+    monkeypatch.setattr(method, "update", lambda layer: seen.append(layer.grad.clone()))
+    dense = gs.densify_(copy.deepcopy(model))
+    steps(model, optimizer, method, 1, micro=3)
+    for part in range(3):
+        torch.manual_seed(1000 + part)
+        F.cross_entropy(dense(torch.randn(6, 12)), torch.randint(4, (6,))).backward()
+    for have, i in zip(seen, (0, 2, 4), strict=True):
+        torch.testing.assert_close(have, dense[i].weight.grad)
+
+
+def test_the_update_sees_the_gradient_before_zero_grad_or_after():
+    found = []
+    for zero_first in (True, False):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        method = gs.train.RigL(model, optimizer, 0.7, every=1, until=6)
+        torch.manual_seed(1)
+        model(torch.randn(6, 12)).square().sum().backward()
+        optimizer.step()
+        if zero_first:
+            optimizer.zero_grad()
+        method.step()
+        found.append(model[0].weight.mask())
+    assert torch.equal(*found)
+
+
+def test_a_closure_and_a_late_scheduler():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    method = gs.train.SRigL(model, optimizer, 0.5, every=1, until=10)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = model(torch.randn(6, 12)).square().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(4):
+        optimizer.step(closure)
+        method.step()
+        scheduler.step()
+    assert method.log()["updates"] == 4
+    for w in weights(model):
+        assert torch.equal(optimizer.state[w]["momentum_buffer"].mask(), w.mask())
+
+
+def test_a_step_that_the_scaler_skips_doesnt_count():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, 0.7, every=2, until=10)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for factor in (1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(model(torch.randn(6, 12)).square().mean() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        method.step()
+    assert method.steps == 2 and method.log()["updates"] == 1
+
+
+def test_autocast_clipping_and_groups():
+    model = network()
+    groups = [{"params": [model[0].weight], "lr": 0.01}, {"params": list(model.parameters())[1:]}]
+    optimizer = torch.optim.AdamW(groups, lr=0.1)
+    method = gs.train.SRigL(model, optimizer, 0.5, every=2, until=10)
+    for _ in range(4):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = model(torch.randn(6, 12))
+        out.float().square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        method.step()
+    assert method.log()["updates"] == 2
+
+
+def test_log_and_tensorboard():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.SET(model, optimizer, 0.7, every=1, until=10)
+    steps(model, optimizer, method, 3)
+    log = method.log()
+    assert log["step"] == 3 and log["updates"] == 3 and log["kept"] == round(0.3 * (192 + 128 + 32))
+    row = log["layers"]["0.weight"]
+    assert 0 < row["churn"] < 1 and row["density"] < row["explored"] <= 1 and row["neurons"] == 16
+
+    names = []
+    method.log(SimpleNamespace(add_scalar=lambda name, value, step: names.append(name)))
+    assert "sparsity/churn/0.weight" in names
+
+
+def test_closed_methods_let_go():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, 0.7, every=1, until=10)
+    method.close()
+    mask = model[0].weight.mask()
+    steps(model, optimizer, method, 2)
+    assert method.steps == 0 and torch.equal(mask, model[0].weight.mask())
+
+
+def test_gmp_reaches_its_sparsity_and_never_grows():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.GMP(model, optimizer, 0.9, every=3, until=10)
+    masks = [model[0].weight.mask()]
+    for step in range(12):
+        steps(model, optimizer, method, 1, start=step)
+        masks.append(model[0].weight.mask())
+        assert not (masks[-1] & ~masks[-2]).any()
+    assert method.log()["kept"] == round(0.1 * (192 + 128 + 32))
+
+
+def test_null_changes_nothing():
+    model, dense = network(), network()
+    optimizers = [torch.optim.AdamW(m.parameters()) for m in (model, dense)]
+    method = gs.train.Null(model, optimizers[0], 0.9, every=7, until=10)
+    steps(model, optimizers[0], method, 3)
+    steps(dense, optimizers[1], type("None", (), {"step": lambda self: None})(), 3)
+    torch.testing.assert_close(model[0].weight.detach().to_dense(), dense[0].weight.detach())

@@ -1,0 +1,72 @@
+"""Weights, gradients and optimizer state stored condensed: the same training as masked, in less memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gossamer as gs
+
+FORMATS = [gs.CSR(), gs.formats.PackedCSR(), gs.formats.Condensed()]
+
+
+def run(format, cls=gs.train.SRigL, steps=7, model=None, optimizer=None, method=None, start=0):
+    torch.manual_seed(0)
+    model = model or nn.Sequential(nn.Linear(48, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 3))
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-2)
+    method = method or cls(model, optimizer, 0.9, every=2, until=20, format=format)
+    for step in range(start, steps):
+        torch.manual_seed(step)
+        x = torch.randn(16, 48)
+        optimizer.zero_grad()
+        F.cross_entropy(model(x), (x[:, 0] > 0).long() + (x[:, 1] > 0)).backward()
+        optimizer.step()
+        method.step()
+    return model, optimizer, method
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=repr)
+@pytest.mark.parametrize("cls", [gs.train.SRigL, gs.train.RigL, gs.train.GMP])
+def test_trains_as_masked(format, cls):
+    with gs.fallback("error"):
+        model, optimizer, method = run(format, cls)
+    expected, *_ = run(None, cls)
+    assert method.log()["updates"] == 3
+    for have, want in zip(model.parameters(), expected.parameters(), strict=True):
+        if isinstance(have, gs.SparseTensor):
+            assert have.format == format and torch.equal(have.mask(), want.mask())
+            assert torch.equal(optimizer.state[have]["exp_avg"].mask(), have.mask())
+            assert have.grad.format == format  # what the optimizer saw
+        torch.testing.assert_close(have.detach().to_dense(), want.detach().to_dense(), rtol=1e-3, atol=1e-5)
+
+
+def test_memory_is_that_of_the_kept_weights():
+    torch.manual_seed(0)
+    model = nn.Linear(512, 512, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    gs.train.SRigL(model, optimizer, 0.95, until=100, format=gs.formats.PackedCSR())
+    model(torch.randn(4, 512)).sum().backward()
+    optimizer.step()
+    parts = [model.weight, model.weight.grad, *(v for v in optimizer.state[model.weight].values() if v.dim() == 2)]
+    assert sum(p.nbytes for p in parts) < 0.2 * len(parts) * 512 * 512 * 4
+
+
+def test_resumes_bit_identically():
+    straight, *_ = run(gs.formats.PackedCSR(), steps=9)
+    model, optimizer, method = run(gs.formats.PackedCSR(), steps=5)
+    states = [thing.state_dict() for thing in (model, optimizer, method)]
+    fresh = run(gs.formats.PackedCSR(), steps=0)
+    for thing, state in zip(fresh, states, strict=True):
+        thing.load_state_dict(state)
+    resumed, *_ = run(None, steps=9, model=fresh[0], optimizer=fresh[1], method=fresh[2], start=5)
+    for a, b in zip(straight.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a.detach().to_dense(), b.detach().to_dense())
+
+
+def test_convolutions_stay_masked_and_straight_through_methods_refuse():
+    model = nn.Sequential(nn.Conv1d(4, 8, 3), nn.Flatten(), nn.Linear(8 * 6, 4))
+    gs.train.Static(model, torch.optim.SGD(model.parameters(), lr=0.1), 0.5, format=gs.CSR())
+    assert (model[0].weight.format, model[2].weight.format) == (gs.Masked(), gs.CSR())
+    layer = nn.Linear(8, 8)
+    with pytest.raises(ValueError, match="trains all weights"):
+        gs.train.STE(layer, torch.optim.SGD(layer.parameters(), lr=0.1), "2:4", format=gs.CSR())
