@@ -1,6 +1,9 @@
 """gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
 
-from gossamer import formats, nn, prune, sparsifiers, train
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from gossamer import formats, nn, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
 from gossamer.ops import (
@@ -22,7 +25,17 @@ from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement,
 from gossamer.sparsifiers import Sparsifier
 from gossamer.tensor import SparseTensor
 
+if TYPE_CHECKING:
+    from gossamer import prune, train
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("prune", "train"):  # rooms that not every program enters are opened when they are
+        return importlib.import_module(f"gossamer.{name}")
+    raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
+
 
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",

@@ -6,12 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format
@@ -19,6 +17,9 @@ from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import replace
 from gossamer.ops.packed_kernels import STORED
 from gossamer.tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 #: A plain weight with at least this share of zeros was pruned by someone: it is packed too.
 _PRUNED = 0.3
@@ -70,6 +71,8 @@ class PackReport:
 
     def table(self) -> Table:
         """Return the report as a rich table."""
+        from rich.table import Table  # rich takes as long to import as all of gossamer
+
         table = Table("layer", "shape", "tokens", "format", box=None, padding=(0, 2, 0, 0))
         for column in ("sparsity", "dense us", "packed us", "gain", "bytes"):
             table.add_column(column, justify="right")
@@ -82,6 +85,8 @@ class PackReport:
         return table
 
     def __str__(self) -> str:
+        from rich.console import Console
+
         console = Console(width=120)
         with console.capture() as captured:
             console.print(self.table())
@@ -118,6 +123,8 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
     >>> report = gs.pack_(model, torch.randn(64, 256))  # doctest: +ELLIPSIS
     layer...
     """
+    from rich.console import Console
+
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
