@@ -215,3 +215,15 @@ def test_null_changes_nothing():
     steps(model, optimizers[0], method, 3)
     steps(dense, optimizers[1], type("None", (), {"step": lambda self: None})(), 3)
     torch.testing.assert_close(model[0].weight.detach().to_dense(), dense[0].weight.detach())
+
+
+@pytest.mark.slow
+def test_compiled_models_need_two_graphs_and_give_the_same_masks():
+    masks = []
+    for wrap in (lambda m: m, torch.compile):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        method = gs.train.RigL(model, optimizer, 0.7, every=3, until=100)
+        steps(wrap(model), optimizer, method, 7)
+        masks.append(model[0].weight.mask())
+    assert torch.equal(*masks)

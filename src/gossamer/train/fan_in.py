@@ -49,13 +49,15 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
         number = rounded
     if number == int(active.sum()):
         return active
-    mass = (weight.double() * salient).sum(1)
+    mass = (weight * salient).sum(1, dtype=torch.float64)
     rank = counts.double() + 0.5 * mass / (mass.max() + 1)
     return top(rank, number)
 
 
 def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> Tensor:
     """Exactly ``k`` inputs for each active neuron: the largest weights that stay, then the largest growth scores.
+
+    Weights and scores are absolute values.
 
     Examples
     --------
@@ -67,10 +69,11 @@ def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> 
     tensor([[1, 0, 1, 0],
             [1, 0, 1, 0]], dtype=torch.int32)
     """
-    weight, grow = comparable(weight.abs()), comparable(grow.abs())
+    weight, grow = comparable(weight), comparable(grow)
     bits, shift = (torch.int64, -(2**63)) if weight.dtype == torch.float64 else (torch.int32, -(2**31))
     # Bits of floats from 0 order as integers do; a shift puts all that may grow below all that stays, exactly.
-    key = torch.where(stay, weight.view(bits), grow.to(weight.dtype).view(bits).add(shift))
+    key = grow.to(weight.dtype).view(bits) + shift
+    torch.where(stay, weight.view(bits), key, out=key)
     return keep_top_rows(key, k) & active[:, None]
 
 
