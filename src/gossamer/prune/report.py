@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -82,10 +83,21 @@ class Report:
         return cls(layers=layers, **_tuples(rest))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON."""
-        Path(path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        """Write it as JSON, or, to a path that ends in ``.html``, as a page that needs nothing else."""
+        html = Path(path).suffix == ".html"
+        text = self._drawn().export_html() if html else json.dumps(self.to_dict(), indent=2) + "\n"
+        Path(path).write_text(text, encoding="utf-8")
 
     def __str__(self) -> str:
+        return self._drawn().export_text().rstrip()
+
+    def _drawn(self) -> Console:
+        console = Console(width=140, record=True, file=io.StringIO())
+        console.print(self.table())
+        return console
+
+    def table(self) -> Table:
+        """Return the report as a rich table."""
         table = Table("weight", "shape", "pattern")
         for column in ("sparsity", "kept energy", "error", "s"):
             table.add_column(column, justify="right")
@@ -98,10 +110,7 @@ class Report:
         metric = "" if self.after is None else f"metric {_number(self.before)} -> {_number(self.after)}"
         figures = (f"{self.sparsity:.1%}", "", _error(self.error), f"{self.seconds:.2f}")
         table.add_row(f"all, by {self.method}", "", "", *figures, "; ".join((*filter(None, [metric]), *self.notes)))
-        console = Console(width=140)
-        with console.capture() as captured:
-            console.print(table)
-        return captured.get().rstrip()
+        return table
 
 
 def layer_from_dict(data: dict[str, Any]) -> LayerReport:
