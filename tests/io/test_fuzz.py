@@ -171,9 +171,10 @@ def test_corrupted_by_accident(name: str, tmp_path: Path) -> None:
     rng = random.Random(name)
     path = tmp_path / "model.safetensors"
     outcomes: collections.Counter[str] = collections.Counter()
-    for _ in range(-(-COUNT // len(CHANGES))):
-        state = whole_file(rng, path)
-        before = path.read_bytes()
+    for i in range(-(-COUNT // len(CHANGES))):
+        if i % 5 == 0:
+            state = whole_file(rng, path)
+            before = path.read_bytes()
         after = CHANGES[name](rng, before)
         if after == before:
             continue

@@ -203,7 +203,7 @@ def test_inspect_of_plain_and_of_other_files(path: Path) -> None:
     safetensors.torch.save_file({"w": torch.tensor([[0.0, 1.0], [0.0, 2.0]])}, path)
     (row,) = gs.io.inspect(path)
     assert (row.format, row.sparsity, row.bytes) == ("Dense()", 0.5, 16)
-    with pytest.raises(gs.io.BadFile, match="no metadata of gs.save"):
+    with pytest.raises(gs.io.BadFile, match=r"no metadata of gs\.save"):
         gs.load(nn.Linear(2, 2), path)
     with pytest.raises(FileNotFoundError):
         gs.io.inspect(path.with_name("nobody"))

@@ -1,4 +1,4 @@
-"""One function an attack: it returns the bytes of a file. What each tries, and the answer, is in README.md beside it."""
+"""One function an attack: it returns the bytes of a file. What each tries, and the answer, is in README.md."""
 
 from __future__ import annotations
 
