@@ -27,13 +27,17 @@ def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[st
     """
     flat: dict[str, Any] = {}
     records = {}
+    texts: dict[
+        int, Tensor
+    ] = {}  # by where the values are: tied weights share all their parts, and are seen to be tied
     for name, tensor in state.items():
         if not isinstance(tensor, SparseTensor):
             flat[name] = tensor
             continue
         parts, records[name] = take_apart(name, tensor)
         flat |= parts
-        flat[f"{name}:format"] = torch.tensor(list(repr(tensor.format).encode()), dtype=torch.uint8)
+        text = torch.tensor(list(repr(tensor.format).encode()), dtype=torch.uint8)
+        flat[f"{name}:format"] = texts.setdefault(tensor._values.data_ptr() or id(tensor), text)
     return flat, records
 
 

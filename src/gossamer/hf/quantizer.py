@@ -58,7 +58,9 @@ class SparseQuantizer(HfQuantizer):
         try:
             from transformers.core_model_loading import WeightConverter  # noqa: F401
         except ImportError:
-            raise ImportError("a sparse model is loaded by transformers 5 or newer: pip install -U transformers") from None
+            raise ImportError(
+                "a sparse model is loaded by transformers 5 or newer: pip install -U transformers"
+            ) from None
 
     def is_serializable(self) -> bool:
         """Return True: that is what we are for."""
