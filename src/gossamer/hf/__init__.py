@@ -1,4 +1,4 @@
-"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep sparse weights sparse, through transformers' own doors.
+"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep sparse weights, through transformers' own doors.
 
 transformers lets other libraries say how weights that are not plain tensors are written and read: a *quantizer*, by the
 name that stands in ``config.json``. :mod:`gossamer.hf.quantizer` is ours. Nothing of transformers is imported here,

@@ -27,9 +27,7 @@ def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[st
     """
     flat: dict[str, Any] = {}
     records = {}
-    texts: dict[
-        int, Tensor
-    ] = {}  # by where the values are: tied weights share all their parts, and are seen to be tied
+    texts: dict[int, Tensor] = {}  # by where the values are: tied weights share all parts, and are seen to be tied
     for name, tensor in state.items():
         if not isinstance(tensor, SparseTensor):
             flat[name] = tensor

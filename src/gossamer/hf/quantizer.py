@@ -59,7 +59,7 @@ class SparseQuantizer(HfQuantizer):
             from transformers.core_model_loading import WeightConverter  # noqa: F401
         except ImportError:
             raise ImportError(
-                "a sparse model is loaded by transformers 5 or newer: pip install -U transformers"
+                "sparse models are loaded by transformers 5 or newer: pip install -U transformers"
             ) from None
 
     def is_serializable(self) -> bool:
@@ -163,7 +163,7 @@ def _put_together(module: nn.Module, state: dict[str, Any], prefix: str, *rest: 
 
 
 def _unshared(flat: dict[str, Any]) -> dict[str, Any]:
-    """Index arrays that several weights share are copied: safetensors has each tensor once. (Tied weights stay tied.)"""
+    """Copy index arrays that several weights share: safetensors has each tensor once. (Tied weights stay tied.)"""
     seen: dict[int, str] = {}
     for key, tensor in flat.items():
         name, _, part = key.rpartition(":")

@@ -82,8 +82,8 @@ def _found(args: Any, state: Any) -> Path:
         if place.exists():
             return place
     raise FileNotFoundError(
-        f"the trainer resumes at step {state.global_step}, but {' and '.join(map(str, places))} is not there: resume in "
-        "the output_dir of the run, or call method.load_state_dict(torch.load('.../gossamer.pt')) before train()"
+        f"the trainer resumes at step {state.global_step}, but {' and '.join(map(str, places))} is not there: resume "
+        "in the output_dir of the run, or call method.load_state_dict(torch.load('.../gossamer.pt')) before train()"
     )
 
 
