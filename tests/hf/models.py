@@ -44,10 +44,9 @@ def inputs(model: Any) -> dict[str, torch.Tensor]:
     ids = torch.randint(1, 100, (2, 7))
     if isinstance(model, tf.ViTForImageClassification):
         return {"pixel_values": torch.rand(2, 3, 32, 32)}
-    return {
-        "input_ids": ids,
-        **({"decoder_input_ids": ids} if isinstance(model, tf.T5ForConditionalGeneration) else {}),
-    }
+    if isinstance(model, tf.T5ForConditionalGeneration):
+        return {"input_ids": ids, "decoder_input_ids": ids}
+    return {"input_ids": ids}
 
 
 #: name -> (a fresh model, the Auto class that loads it)

@@ -1,4 +1,4 @@
-"""A really pretrained model, all-MiniLM-L6-v2 from a wheel: pruned, saved, loaded, packed; it still knows its verses."""
+"""A really pretrained model, all-MiniLM-L6-v2 from a wheel: pruned, saved, loaded, packed; it still knows its pairs."""
 
 from __future__ import annotations
 
