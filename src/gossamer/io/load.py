@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gossamer.io.read import File
 from gossamer.io.write import state_of
+from gossamer.nn.int8 import expect_int8, put
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.tensor import SparseTensor
 
@@ -21,7 +22,8 @@ def load(
 
     Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
-    model has, and are read one by one: beyond the model, memory is needed for one tensor.
+    model has, and are read one by one: beyond the model, memory is needed for one tensor. Where the file has int8
+    weights, linear layers become :class:`gossamer.nn.Int8Linear`.
 
     Parameters
     ----------
@@ -49,9 +51,15 @@ def load(
     0.75
     """
     with File(path) as file:
-        names = _fitting(file, state_of(model), strict)
-        for name in names:
-            file[name]  # whoever is broken says so before the model is touched
+        before = expect_int8(model, file.int8_layers())
+        try:
+            names = _fitting(file, state_of(model), strict)
+            for name in names:
+                file[name]  # whoever is broken says so before the model is touched
+        except BaseException:
+            for name, layer in before.items():
+                put(model, name, layer)
+            raise
         done: set[int] = set()
         for name in names:
             target = _find(model, name)

@@ -88,6 +88,12 @@ class File(Mapping[str, Tensor]):
         name = self.tied.get(name, name)
         return tuple(self.records[name]["shape"] if name in self.records else self._reader.header.entries[name].shape)
 
+    def int8_layers(self) -> list[str]:
+        """Return the names of layers whose weight is sparse, in int8, with a scale beside it."""
+        entries = self._reader.header.entries
+        small = [n.removesuffix(".weight") for n in self.records if entries[f"{n}:values"].dtype == "I8"]
+        return [name for name in small if f"{name}.scale" in self._names]
+
     def bad(self, what: str) -> BadFile:
         """Return the error that says what is wrong with this file."""
         return self._reader.bad(what)

@@ -10,16 +10,17 @@ What it costs in accuracy is bounded: a value moves by at most half a scale, so 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from gossamer import native
 from gossamer.formats.packed import PackedRows
 from gossamer.nn.names import Where, chosen, inputs_first
 from gossamer.nn.surgery import made_sparse
 from gossamer.ops.packed import linear_int8
-from gossamer.ops.packed_kernels import available_int8
 from gossamer.tensor import SparseTensor
 
 
@@ -42,6 +43,7 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, scale: Tensor, bias: nn.Parameter | None, inputs_first: bool = False) -> None:
         super().__init__()
         self.inputs_first = inputs_first
+        self.kernels = native.load()  # asked once: a trace can't
         self.weight = nn.Parameter(weight, requires_grad=False)
         self.register_buffer("scale", scale)
         self.bias = bias
@@ -69,7 +71,7 @@ class Int8Linear(nn.Module):
         """Return the layer's output, of the type of ``x``."""
         weight = self.weight
         assert isinstance(weight, SparseTensor)
-        if available_int8(weight):
+        if self.kernels and weight._values.device.type == "cpu":
             return linear_int8(x, weight, self.scale, self.bias)
         return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
 
@@ -163,6 +165,20 @@ def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
         put(model, name, new)
     made_sparse(model)
     return model
+
+
+def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """Put an empty Int8Linear where a linear layer of this name is; return the layers that were there, by name."""
+    taken = {}
+    for name in names:
+        try:
+            layer = model.get_submodule(name)
+        except AttributeError:
+            continue  # whoever loads says that it is missing
+        if type(layer) is nn.Linear or inputs_first(layer):
+            put(model, name, Int8Linear.empty_like(layer))
+            taken[name] = layer
+    return taken
 
 
 def put(model: nn.Module, name: str, module: nn.Module) -> None:

@@ -69,6 +69,8 @@ def sparsify_(
     names = chosen(weights, where)
     if where is None and not isinstance(how, Mapping):
         names = [name for name in names if id(weights[name]) not in _embedded(model)]
+        if not names:
+            raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
     plan = _plan(how, names)
     turned = {id(m.weight) for m in model.modules() if inputs_first(m)}
     made: dict[str, Tensor] = {}

@@ -179,11 +179,6 @@ for _name, _backward in (
     torch.library.register_autograd(f"gossamer::{_name}", _backward, setup_context=_save, lib=_library)
 
 
-def available_int8(weight: Any) -> bool:
-    """Is there a kernel for this weight of int8 values?"""
-    return weight._values.dtype == torch.int8 and weight._values.device.type == "cpu" and native.load()
-
-
 def available(values: Tensor) -> bool:
     """Is there a kernel for values of this type and device? Half precision is stored; sums are float32."""
     return values.dtype in STORED and values.device.type == "cpu" and native.load()
