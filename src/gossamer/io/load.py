@@ -14,6 +14,9 @@ from gossamer.nn.int8 import expect_int8, put
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.tensor import SparseTensor
 
+#: Bytes of a file that is read once and held, rather than read twice.
+_SMALL = 1 << 26
+
 
 def load(
     model: nn.Module, path: str | os.PathLike[str], *, strict: bool = True, device: torch.device | str | None = None
@@ -51,11 +54,16 @@ def load(
     0.75
     """
     with File(path) as file:
+        small = os.path.getsize(path) <= _SMALL
         before = expect_int8(model, file.int8_layers())
         try:
             names = _fitting(file, state_of(model), strict)
+            held = {}
             for name in names:
-                file[name]  # whoever is broken says so before the model is touched
+                tensor = file[name]  # whoever is broken says so before the model is touched
+                if name not in file.tied and (small or _find(model, name).device.type == "meta"):
+                    held[name] = tensor  # in a meta model it takes the place that it will have
+                del tensor
         except BaseException:
             for name, layer in before.items():
                 put(model, name, layer)
@@ -64,7 +72,7 @@ def load(
         for name in names:
             target = _find(model, name)
             if id(target) not in done:
-                _put(model, name, target, file[name], device)
+                _put(model, name, target, held.pop(name) if name in held else file[name], device)
                 done.add(id(target))
     made_sparse(model)
     return model
