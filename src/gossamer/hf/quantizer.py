@@ -10,13 +10,14 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from gossamer.formats.levels import Level
 from gossamer.hf.names import flatten, sparse_names, unflatten
 from gossamer.io.write import VERSION
 from gossamer.nn.int8 import Int8Linear, expect_int8
 from gossamer.nn.surgery import replace
 from gossamer.tensor import SparseTensor
 
-_PARTS = [":format", ":values", *(f":{array}{level}" for array in ("pos", "crd", "mask") for level in range(8))]
+_LEVELS = 8  # more than any stack has
 
 
 @register_quantization_config("gossamer")
@@ -113,19 +114,27 @@ class SparseQuantizer(HfQuantizer):
         """Return the one conversion that there is: parts to the weight whose name is before the colon."""
         from transformers.core_model_loading import WeightConverter
 
-        return [WeightConverter(list(_PARTS), [""], [_together(self)])] if self.pre_quantized else []
+        arrays = {array for level in _kinds(Level) for array in level.arrays}
+        parts = [":format", ":values", *(f":{array}{i}" for array in sorted(arrays) for i in range(_LEVELS))]
+        return [WeightConverter(parts, [""], [_together(self)])] if self.pre_quantized else []
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         # what we save is taken apart by us, so transformers must not try to do it by undoing the conversion
-        ours = [c for c in model._weight_conversions if getattr(c, "source_patterns", None) == _PARTS]
-        model._weight_conversions = [c for c in model._weight_conversions if c not in ours]
+        model._weight_conversions = [c for c in model._weight_conversions if not self._is_ours(c)]
         tell(model)
         return model
+
+    def _is_ours(self, conversion: Any) -> bool:
+        return any(getattr(op, "hf_quantizer", None) is self for op in getattr(conversion, "operations", ()))
 
     def _dequantize(self, model: Any, dtype: Any = None) -> Any:
         from gossamer.nn.surgery import densify_
 
         return densify_(model)
+
+
+def _kinds(level: type[Level]) -> list[type[Level]]:
+    return [level, *(kind for own in level.__subclasses__() for kind in _kinds(own))]
 
 
 def _together(quantizer: SparseQuantizer) -> Any:
