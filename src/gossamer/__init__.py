@@ -21,6 +21,7 @@ from gossamer.ops import (
     sparsify,
 )
 from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Threshold, Unstructured
+from gossamer.report import report
 from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Wanda
 from gossamer.sparsifiers import Sparsifier
 from gossamer.tensor import SparseTensor
@@ -42,6 +43,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune", "report",
     "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

@@ -1,32 +1,35 @@
-"""A progress bar that shows the layer at hand and what it lost; silent when nobody watches a terminal."""
+"""A progress bar that shows what is at hand; silent when nobody watches a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
 Tell = Callable[[str, float | None, int], None]
 """(what is being done, its loss if known, steps finished by it)."""
 
 
 @contextmanager
-def progress(title: str, total: int, show: bool | None) -> Iterator[Tell]:
-    """Show a bar of `total` steps; None: if standard error is a terminal."""
+def progress(title: str, total: int, show: bool | None = None) -> Iterator[Tell]:
+    """Show a bar of `total` steps on standard error; None: if that is a terminal.
+
+    Examples
+    --------
+    >>> with progress("counting", 3, show=False) as tell:
+    ...     for number in "one", "two", "three":
+    ...         tell(number, None, 1)
+    """
+    from rich.console import Console  # rich takes as long to import as all of gossamer
+
     console = Console(stderr=True)
     visible = console.is_terminal if show is None else show
     if not visible:
         yield lambda what, loss, steps: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Remaining())
     with Progress(*columns, TextColumn("[dim]{task.fields[loss]}"), console=console, transient=True) as bar:
         task = bar.add_task(title, total=total, loss="")
 
