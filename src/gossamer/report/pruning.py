@@ -37,21 +37,20 @@ def page(run: Pruned) -> Page:
     figures = [(f"{run.sparsity:.1%}", "of the pruned weights' values are zero"), (f"{run.seconds:.1f} s", "it took")]
     if run.error is not None:
         figures.append((_error(run.error), "mean error of the layers' outputs"))
-    if run.after is not None:
-        figures.append((f"{_number(run.before)} -> {_number(run.after)}", "metric, before and after"))
     sections = [Section("Layers", _ABOUT, _layers(run)), Section("Sparsity by layer", "", _sparsity(run))]
     errors = [(x.name, x.error) for x in run.layers if x.error]
     if len(errors) > 1:
         sections.append(Section("Error by layer", "In the order of the model.", _errors(errors)))
     if run.history:
         sections.append(Section("On the way", "One row each time that something was pruned.", _history(run)))
-    text = "; ".join(run.notes)
+    metric = [] if run.after is None else [f"metric {_number(run.before)} -> {_number(run.after)}"]
+    text = "; ".join([*metric, *run.notes])
     return Page(f"Pruned by {run.method}", text, tuple(sections), tiles(figures))
 
 
 _ABOUT = (
-    "Kept energy: share of the dense weight's sum of squares where values stayed. Error: how far the layer's outputs on "
-    "the calibration inputs moved, squared and relative. Click on a column's title to sort."
+    "Kept energy: share of the dense weight's sum of squares where values stayed. Error: how far the layer's outputs "
+    "on the calibration inputs moved, squared and relative. Click on a column's title to sort."
 )
 
 
@@ -59,19 +58,10 @@ def _layers(run: Pruned) -> Html:
     columns = [Column("weight", kind="code"), Column("shape", kind="code"), Column("pattern", kind="code")]
     columns += [Column("sparsity", "{:.1%}".format), Column("kept energy", "{:.1%}".format), Column("error", _error)]
     columns += [Column("seconds", "{:.2f}".format), Column("notes", kind="text")]
-    rows = [
-        (
-            x.name,
-            " x ".join(map(str, x.shape)),
-            x.pattern,
-            x.sparsity,
-            x.kept_energy,
-            x.error,
-            x.seconds,
-            "; ".join(x.notes),
-        )
-        for x in run.layers
-    ]
+    rows = []
+    for x in run.layers:
+        figures = (x.sparsity, x.kept_energy, x.error, x.seconds)
+        rows.append((x.name, " x ".join(map(str, x.shape)), x.pattern, *figures, "; ".join(x.notes)))
     return table(columns, rows)
 
 
@@ -91,24 +81,11 @@ def _history(run: Pruned) -> Html:
     columns = [Column("stage", str), Column("patterns", kind="code"), Column("sparsity", "{:.1%}".format)]
     columns += [Column("error", _error), Column("metric, pruned", _number), Column("training steps", str)]
     columns += [Column("loss, mean", _number), Column("metric, trained", _number)]
-    rows = []
-    for h in run.history:
-        rows.append(
-            [
-                h["stage"],
-                " ".join(h["patterns"]),
-                h["sparsity"],
-                h.get("error"),
-                h.get("pruned"),
-                h["steps"],
-                h.get("loss"),
-                h.get("trained"),
-            ]
-        )
+    keys = ("stage", "patterns", "sparsity", "error", "pruned", "steps", "loss", "trained")
+    rows = [[" ".join(h[key]) if key == "patterns" else h.get(key) for key in keys] for h in run.history]
     points = [("dense", 0.0, run.before)] if run.before is not None else []
-    points += [
-        (f"stage {h['stage']}", h["sparsity"], h["trained"]) for h in run.history if h.get("trained") is not None
-    ]
+    done = [h for h in run.history if h.get("trained") is not None]
+    points += [(f"stage {h['stage']}", h["sparsity"], h["trained"]) for h in done]
     drawn = group([charts.accuracy(points)]) if len(points) > 1 else ""
     return Html(table(columns, rows) + drawn)
 

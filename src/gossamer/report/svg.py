@@ -9,8 +9,8 @@ from html import escape
 
 from gossamer.report.page import Html
 
-WIDTH, HEIGHT = 430, 270
-LEFT, RIGHT, TOP, BOTTOM = 52, 22, 12, 42
+WIDTH, HEIGHT = 380, 260
+LEFT, RIGHT, TOP, BOTTOM = 62, 22, 12, 42
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def spanning(title: str, values: Iterable[float], *, log: bool = False, percent:
 
     Examples
     --------
-    >>> spanning("tokens", [1, 256], log=True)
+    >>> spanning("tokens", [1.0, 256.0], log=True)
     Axis(title='tokens', low=0.5, high=512.0, log=True, percent=False)
     """
     found = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [0.1, 1.0]
@@ -82,7 +82,7 @@ class Plot:
     --------
     >>> plot = Plot(Axis("step", 0, 10), Axis("loss", 0, 1))
     >>> plot.line([(0, 1.0), (10, 0.5)], 0)
-    >>> plot.svg("loss by step").startswith('<svg viewBox="0 0 430 270" role="img" aria-label="loss by step">')
+    >>> plot.svg("loss by step").startswith('<svg viewBox="0 0 380 260" role="img" aria-label="loss by step">')
     True
     """
 
@@ -148,7 +148,7 @@ def bars(rows: Sequence[tuple[str, float, int]], label: str) -> Html:
     >>> bars([("fc", 0.9, 0)], "sparsity").count("<rect")
     2
     """
-    step, room = 24, 150
+    step, room = 24, 140
     width = WIDTH - room - 52
     out = [f'<svg viewBox="0 0 {WIDTH} {step * len(rows) + 6}" role="img" aria-label="{escape(label)}">']
     for i, (name, share, color) in enumerate(rows):
