@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,15 @@ from gossamer.sparsifiers import Sparsifier, as_sparsifier
 from gossamer.tensor import SparseTensor
 
 How = Pattern | Sparsifier | str | None
+
+#: Called with each model whose weights were made sparse: other libraries want to know how to save it.
+listeners: list[Callable[[nn.Module], None]] = []
+
+
+def made_sparse(model: nn.Module) -> None:
+    """Tell whoever wants to know that weights of this model are sparse now."""
+    for listener in listeners:
+        listener(model)
 
 
 def sparsify_(
@@ -64,6 +73,7 @@ def sparsify_(
         made.update({n: apply_mask(dense[n], masks[n], format) for n in names})
     for name, tensor in made.items():
         replace(weights[name], tensor)
+    made_sparse(model)
     return model
 
 

@@ -1,0 +1,109 @@
+"""gs.load: a saved model into a module, a tensor at a time."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.io.read import File
+from gossamer.io.write import state_of
+from gossamer.nn.surgery import made_sparse, replace
+from gossamer.tensor import SparseTensor
+
+
+def load(
+    model: nn.Module, path: str | os.PathLike[str], *, strict: bool = True, device: torch.device | str | None = None
+) -> nn.Module:
+    """Load a file of :func:`gossamer.save` into a model, in place: sparse tensors come back as they were stored.
+
+    Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
+    keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
+    model has, and are read one by one: beyond the model, memory is needed for one tensor.
+
+    Parameters
+    ----------
+    model
+        With the names and shapes that were saved; dense, sparse or on the meta device.
+    path
+        The file.
+    strict
+        False leaves out what only one of the two has.
+    device
+        Where the tensors of a model on the meta device go; the CPU by default.
+
+    Returns
+    -------
+    nn.Module
+        The same model.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.save(gs.sparsify_(torch.nn.Linear(8, 8), "75%"), "masked.safetensors")
+    >>> with torch.device("meta"):
+    ...     model = torch.nn.Linear(8, 8)
+    >>> gs.load(model, "masked.safetensors").weight.sparsity
+    0.75
+    """
+    with File(path) as file:
+        names = _fitting(file, state_of(model), strict)
+        for name in names:
+            file[name]  # whoever is broken says so before the model is touched
+        done: set[int] = set()
+        for name in names:
+            target = _find(model, name)
+            if id(target) not in done:
+                _put(model, name, target, file[name], device)
+                done.add(id(target))
+    made_sparse(model)
+    return model
+
+
+def _fitting(file: File, state: dict[str, Any], strict: bool) -> list[str]:
+    """Names that both have, once it is clear that they fit."""
+    missing, unknown = [n for n in state if n not in file], [n for n in file if n not in state]
+    if strict and (missing or unknown):
+        raise ValueError(
+            f"the file and the model differ: {_some('not in the file', missing)}"
+            f"{'; ' if missing and unknown else ''}{_some('not in the model', unknown)}. strict=False leaves them out"
+        )
+    names = [name for name in file if name in state]
+    by_tensor: dict[int, str] = {}
+    for name in names:
+        if not isinstance(state[name], Tensor):
+            raise ValueError(f"{name!r} of the model is a {type(state[name]).__name__}, not a tensor")
+        if tuple(state[name].shape) != file.shape(name):
+            raise ValueError(f"{name!r} is {tuple(state[name].shape)} in the model and {file.shape(name)} in the file")
+        first = by_tensor.setdefault(id(state[name]), name)
+        if file.digest(first) != file.digest(name):
+            raise ValueError(f"the model ties {first!r} and {name!r}, and the file holds two different tensors")
+    return names
+
+
+def _some(what: str, names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{what} {'is' if len(names) == 1 else 'are'} {', '.join(names[:5])}{more}" if names else ""
+
+
+def _find(model: nn.Module, name: str) -> Tensor:
+    path, _, last = name.rpartition(".")
+    return getattr(model.get_submodule(path), last)
+
+
+@torch.no_grad()
+def _put(model: nn.Module, name: str, target: Tensor, tensor: Tensor, device: torch.device | str | None) -> None:
+    empty = target.device.type == "meta"
+    tensor = tensor.to(device=(device or "cpu") if empty else target.device, dtype=target.dtype)
+    if not empty and not isinstance(tensor, SparseTensor) and not isinstance(target, SparseTensor):
+        target.copy_(tensor)
+        return
+    if isinstance(tensor, SparseTensor) and isinstance(target, SparseTensor):
+        tensor.grad_format, tensor.rule = target.grad_format, target.rule  # how it trains belongs to the model
+    if isinstance(target, nn.Parameter):
+        replace(target, tensor)
+        return
+    path, _, last = name.rpartition(".")
+    model.get_submodule(path)._buffers[last] = tensor

@@ -1,0 +1,152 @@
+"""gs.save: a model or its tensors to a file, a tensor at a time, and all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.io.container import NAMES, Entry, Header, memory, place
+from gossamer.io.parts import Record, is_plain, take_apart
+from gossamer.tensor import SparseTensor
+
+#: The version of what stands under "gossamer" in the metadata of a file.
+VERSION = 1
+_UNKNOWN = "0" * 64  # until the bytes have been written
+
+
+def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], *, dense: bool = False) -> None:
+    """Write a model to a safetensors file; sparse tensors stay as they are stored.
+
+    The file is written beside its place, brought to the disk, and then moved there: who is killed on the way leaves
+    the old file whole. Tensors are written one by one, without a second copy of the model. The metadata hold format,
+    shape and arrays of each sparse tensor, and a SHA-256 of everything, which :func:`gossamer.load` checks.
+
+    Parameters
+    ----------
+    model
+        A module: its parameters and persistent buffers, tied ones once. Or a mapping from names to tensors, which may
+        make each of them when it is asked: it is asked twice, and so a model larger than memory can be written.
+    path
+        The file, usually ``*.safetensors``.
+    dense
+        Write sparse tensors as dense ones, zeros and all, for programs that know nothing of gossamer.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.sparsify_(torch.nn.Linear(8, 8), "75%", format=gs.CSR())
+    >>> gs.save(model, "model.safetensors")
+    >>> gs.load(torch.nn.Linear(8, 8), "model.safetensors").weight.format
+    CSR()
+    """
+    tensors = state_of(model) if isinstance(model, nn.Module) else model
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"gs.save takes a module or a mapping from names to tensors, not a {type(model).__name__}")
+    tied = _tied(tensors) if isinstance(model, nn.Module) else {}
+    names = [name for name in tensors if name not in tied]
+    records: dict[str, Record] = {}
+    sizes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    for name in names:
+        parts, record = _parts(name, tensors[name], dense)
+        if record is not None:
+            records[name] = record
+        for key, part in parts.items():
+            if key in sizes or key == "__metadata__":
+                raise ValueError(f"two tensors of the file would be called {key!r}: rename one of them")
+            sizes[key] = _known(key, part), tuple(part.shape)
+    entries = place(sizes)
+    page = {"version": VERSION, "names": names, "tensors": records, "tied": tied}
+    digests = dict.fromkeys(entries, _UNKNOWN)
+    with replacing(path) as file:
+        start = file.write(_header(entries, page, digests).encode())
+        for name in names:
+            parts, record = _parts(name, tensors[name], dense)
+            if record != records.get(name) or any(sizes.get(k) != (p.dtype, tuple(p.shape)) for k, p in parts.items()):
+                raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
+            for key, part in parts.items():
+                whole = part.detach().cpu().contiguous()
+                file.seek(start + entries[key].begin)
+                file.write(memory(whole))
+                digests[key] = hashlib.sha256(memory(whole)).hexdigest()
+        file.seek(0)
+        file.write(_header(entries, page, digests).encode())
+
+
+def state_of(model: nn.Module) -> dict[str, Any]:
+    """Return parameters and persistent buffers by name: the objects themselves, so that tied ones are seen to be."""
+    return model.state_dict(keep_vars=True)
+
+
+def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Names of tensors that are there under an earlier name already."""
+    first: dict[int, str] = {}
+    return {name: first[id(t)] for name, t in tensors.items() if first.setdefault(id(t), name) != name}
+
+
+def _parts(name: str, tensor: Any, dense: bool) -> tuple[dict[str, Tensor], Record | None]:
+    if isinstance(tensor, SparseTensor):
+        if tensor._values.device.type == "meta":
+            raise ValueError(f"{name!r} is on the meta device, where there is no data to save")
+        if not dense:
+            return take_apart(name, tensor)
+        tensor = tensor.detach().to_dense()
+    if not is_plain(tensor):
+        what = f"a {type(tensor).__name__}" + (f" on {tensor.device}" if isinstance(tensor, Tensor) else "")
+        raise TypeError(f"{name!r} is {what}; plain tensors with data and SparseTensors can be saved")
+    return {name: tensor}, None
+
+
+def _known(name: str, tensor: Tensor) -> torch.dtype:
+    if tensor.dtype not in NAMES:
+        raise TypeError(f"{name!r} is {tensor.dtype}, which safetensors has no name for")
+    return tensor.dtype
+
+
+def _header(entries: dict[str, Entry], page: dict[str, Any], digests: dict[str, str]) -> Header:
+    page = {**page, "sha256": digests}
+    page["header"] = digest_of(entries, page)
+    text = json.dumps(page, separators=(",", ":"), ensure_ascii=False)
+    return Header(entries, {"format": "pt", "gossamer": text}, 0)
+
+
+def digest_of(entries: dict[str, Entry], page: dict[str, Any]) -> str:
+    """Return the SHA-256 of all that a header says, in one way to write it."""
+    said = {"tensors": {n: e.as_dict() for n, e in entries.items()}, "page": page}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of ``path`` when all went well; on any error there is no trace of it.
+
+    Examples
+    --------
+    >>> with replacing("notes.txt") as file:
+    ...     _ = file.write(b"whole or not at all")
+    """
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+    try:
+        with file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name is on the disk, too
+    finally:
+        os.close(folder)
