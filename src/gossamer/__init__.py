@@ -44,6 +44,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "io", "load",
-    "nn", "pack_", "prune", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_",
+    "prune", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

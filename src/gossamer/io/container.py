@@ -180,9 +180,7 @@ class Reader:
                 raise self.bad(f"{name!r} starts at byte {entry.begin}, the tensor before it ends at {at}")
             at = entry.end
         if start + at != self.size:
-            raise self.bad(
-                f"the tensors end at byte {start + at} of {self.size}: cut off, or something was added"
-            )
+            raise self.bad(f"the tensors end at byte {start + at} of {self.size}: cut off, or something was added")
         return Header(entries, metadata, start)
 
     def _json(self, text: bytes) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gossamer.formats import Dense, Format
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import replace
 from gossamer.ops.packed_kernels import STORED
+from gossamer.progress import progress
 from gossamer.tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -93,7 +94,9 @@ class PackReport:
         return captured.get().rstrip()
 
 
-def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) -> PackReport:
+def pack_(
+    model: nn.Module, example_inputs: Any = None, *, tune: bool = True, show_progress: bool | None = None
+) -> PackReport:
     """Put every sparse layer into the format that is fastest on this machine, in place; prints a table.
 
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
@@ -110,6 +113,8 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
         layers are judged by 1, 16 and 128 tokens.
     tune
         False takes the format from a model of the costs instead of a measurement.
+    show_progress
+        None: if standard error is a terminal. Stopped by Ctrl-C, each layer is packed or as it was, and all is usable.
 
     Returns
     -------
@@ -128,14 +133,17 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
-    for name, module in weights.items():
-        seen = sorted(shapes.get(name, ()))
-        if isinstance(module, nn.Linear):
-            seen = seen or [(count, module.in_features) for count in _TOKENS]
-        if seen:
-            layers.append(_pack_one(name, module, seen, tune))
-        else:
-            skipped[name] = "a convolution needs example_inputs that reach it"
+    with progress("packing", len(weights), show_progress) as tell:
+        for name, module in weights.items():
+            tell(name, None, 0)
+            seen = sorted(shapes.get(name, ()))
+            if isinstance(module, nn.Linear):
+                seen = seen or [(count, module.in_features) for count in _TOKENS]
+            if seen:
+                layers.append(_pack_one(name, module, seen, tune))
+            else:
+                skipped[name] = "a convolution needs example_inputs that reach it"
+            tell(name, None, 1)
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(report.table() if layers or skipped else "no sparse layer to pack")

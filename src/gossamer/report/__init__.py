@@ -51,7 +51,8 @@ def report(
     accuracy
         Of the model; ``{name of model: accuracy}``; or points of your own, ``(name, sparsity, accuracy)``.
     training
-        A method of ``gs.train``, its ``log()``, or ``{name: method}``: churn, explored and ablated of its layers.
+        A method of ``gs.train``, or ``{name: method}``: churn, explored and ablated of its layers. What it had to say
+        at an earlier time does as well: ``(method.log(), method.history.rows)``.
     curves
         ``{"loss": values}``, or with steps ``{"loss": [(step, value), ...]}``, or ``{"loss": {"name": values}}``.
     pruning

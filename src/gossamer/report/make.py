@@ -131,15 +131,21 @@ def _training(given: Any) -> tuple[dict[str, dict[str, Curve]], list[dict[str, A
     rows: list[dict[str, Any]] = []
     methods = _named(given)
     for name, method in methods.items():
-        log = method.log() if hasattr(method, "log") else method
+        log, history = _logged(method)
         label = name or log["method"]
         rows += [{"layer": layer, "method": label, **figures} for layer, figures in log["layers"].items()]
-        history = getattr(method, "history", None)
-        for row in getattr(history, "rows", ()):
+        for row in history:
             line = row["layer"] if len(methods) == 1 else f"{label} {row['layer']}"
             for what in ("churn", "explored"):
                 series.setdefault(what, {}).setdefault(line, []).append((row["step"], row[what]))  # type: ignore[attr-defined]
     return series, rows
+
+
+def _logged(method: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The log of a method and the rows of its history; a tuple of both was taken at an earlier time."""
+    if isinstance(method, tuple):
+        return method
+    return (method, []) if isinstance(method, Mapping) else (method.log(), method.history.rows)  # type: ignore[return-value]
 
 
 def _lines(what: str, given: Any) -> dict[str, Curve]:
