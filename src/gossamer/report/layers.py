@@ -94,7 +94,7 @@ class Weight:
 def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
     layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if isinstance(m, LAYERS)}
-    watched = {n: m for n, m in layers.items() if type(m) in (nn.Linear, nn.Conv2d)}
+    watched = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d)}
     seen = shapes_of(model, example, watched)  # type: ignore[arg-type]
     for name, parameter in model.named_parameters():
         module = watched.get(name)
