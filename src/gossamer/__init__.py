@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gossamer import formats, io, nn, sparsifiers
+from gossamer import formats, hf, io, nn, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.io import load, save
 from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
@@ -44,6 +44,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_",
+    "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_",
     "prune", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from gossamer.report.page import Column, Section, tiles
 from gossamer.report.page import table as page_table
 from gossamer.report.timing import interleaved
 
-WIDTH, EPOCHS, RECOVERY, BATCH = 2048, 10, 60, 128
+WIDTH, EPOCHS, RECOVERY, BATCH = 2048, 14, 60, 128
 SPARSITY, GROUPED = 0.95, "1:20:g8"
 TOKENS = (1, 256)
 INNER = "2.weight"  # the first layer and the classifier stay dense
@@ -83,10 +83,15 @@ def accuracy(model: nn.Module, data: Data) -> float:
         return (model(data.test_x).argmax(1) == data.test_y).float().mean().item()
 
 
-def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> float:
-    """Make one ordinary training step; nothing in it knows of sparsity."""
+def step_of(
+    model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, more: Callable[..., Any] | None = None
+) -> float:
+    """Make one ordinary training step; nothing in it knows of sparsity. `more` is added to the loss."""
     optimizer.zero_grad()
-    loss = F.cross_entropy(model(x), y)
+    output = model(x)
+    loss = F.cross_entropy(output, y)
+    if more is not None:
+        loss = loss + more(output, x)
     loss.backward()
     optimizer.step()
     return loss.item()
@@ -102,7 +107,7 @@ def train(data: Data, tick: Callable[[], None], dynamic: bool = False) -> tuple[
         method = sparse_training.RigL(
             model, optimizer, SPARSITY, where=INNER, distribution="uniform", every=8, until=0.75 * steps
         )
-    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, total_steps=steps)
+    rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=steps)
     shuffle = torch.Generator().manual_seed(1)
     for _ in range(EPOCHS):
         for batch in torch.randperm(len(data.y), generator=shuffle).split(BATCH):
@@ -115,20 +120,23 @@ def train(data: Data, tick: Callable[[], None], dynamic: bool = False) -> tuple[
 
 
 def gradual(dense: nn.Module, data: Data, tick: Callable[[], None]) -> tuple[nn.Module, list[float], prune.Report]:
-    """Go from dense to grouped n:m in four stages, and train in between."""
+    """Go from dense to grouped n:m in four stages, and train in between, with the dense model as the teacher."""
     model, losses = copy.deepcopy(dense), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, RECOVERY)
     draw = torch.Generator().manual_seed(2)
 
     def train_step(model: nn.Module, distill: prune.Distill) -> None:
         batch = torch.randint(len(data.y), (BATCH,), generator=draw)
-        losses.append(step_of(model, optimizer, data.x[batch], data.y[batch]))
+        losses.append(step_of(model, optimizer, data.x[batch], data.y[batch], distill))
+        rate.step()
         tick()
 
     how = {INNER.removesuffix(".weight"): GROUPED, "*": None}
     report = prune.gradual(
-        model, how, train_step, steps=RECOVERY, metric=lambda m: accuracy(m, data), show_progress=False
-    )
+        model, how, train_step, steps=RECOVERY, teacher=copy.deepcopy(dense),
+        metric=lambda m: accuracy(m, data), show_progress=False,
+    )  # fmt: skip
     return model, losses, report
 
 

@@ -68,6 +68,7 @@ class SparseTensor(torch.Tensor):
         self.format = structure.format
         self._dense_shape = structure.shape
         self._arrays = tuple(structure.arrays)
+        self._inner = ["_values", *(f"_{name}" for name in self._arrays)]
         for name, array in structure.arrays.items():
             setattr(self, f"_{name}", array)
 
@@ -214,7 +215,7 @@ class SparseTensor(torch.Tensor):
     # -- what torch asks of a wrapper subclass
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
-        return ["_values", *(f"_{name}" for name in self._arrays)], (self.format, self._dense_shape, self.grad_format)
+        return self._inner, (self.format, self._dense_shape, self.grad_format)
 
     @classmethod
     def __tensor_unflatten__(

@@ -73,10 +73,15 @@ class Format:
         return (type(self), tuple(vars(self).items())) if self.own_map else (self.levels, self.order)
 
     def __eq__(self, other: object) -> bool:
+        if self is other:  # a compiled model compares on each call what it was traced with
+            return True
         return isinstance(other, Format) and self.named()._identity() == other.named()._identity()
 
     def __hash__(self) -> int:
         return hash(self.named()._identity())
+
+    def __deepcopy__(self, memo: object) -> Format:
+        return self  # formats don't change
 
     def __repr__(self) -> str:
         if type(self) is not Format:

@@ -117,6 +117,11 @@ def _wide_enough(who: str, arrays: Mapping[str, Tensor], most: int) -> None:
 
 def _check_entries(who: str, structure: Structure, values: Tensor) -> None:
     """No entry twice, all in order, zeros in the padding."""
+    if structure.plain:  # a place for each position, in their order: only what is not stored can be wrong
+        valid = structure.valid()
+        if valid is not None and bool((values.masked_fill(valid, 0) != 0).any()):
+            raise ValueError(f"{who}: a value outside the pattern is not zero")
+        return
     coords, valid = structure.positions()
     format, shape = structure.format, structure.shape
     if format.own_map:  # two places of the levels must not be one of the tensor

@@ -32,7 +32,11 @@ def block_of(rows: int) -> int:
 
 
 class PackedRows(Format):
-    """Base of the packed formats: what the native kernels read."""
+    """Base of the packed formats: what the native kernels read.
+
+    With ``order=(1, 0)`` the rows that are packed are the columns of the tensor: a weight that has its inputs first,
+    as that of a Conv1D of transformers, or a transpose that moves no value.
+    """
 
     ordered = False
     #: Columns of a tile; of a window, and steps in one (0: the pattern is not regular).
@@ -43,8 +47,36 @@ class PackedRows(Format):
     def groups(self, ndim: int) -> int:
         return 2
 
+    def matrix_sizes(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Rows and columns of the matrix that is packed."""
+        rows, cols = self.group_sizes(shape)
+        return (rows, cols) if self.order is None else (cols, rows)
+
+    def arguments(self) -> tuple[int, ...]:
+        """What it was made with, less the order."""
+        raise NotImplementedError
+
+    def turned(self) -> PackedRows:
+        """Return the same format with rows and columns exchanged.
+
+        Examples
+        --------
+        >>> import gossamer as gs
+        >>> gs.formats.PackedNM(2, 4).turned()
+        PackedNM(2, 4, order=(1, 0))
+        """
+        return type(self)(*self.arguments(), order=(1, 0) if self.order is None else None)  # type: ignore[arg-type]
+
+    def transposed(self) -> Format:
+        """Return the format of the transpose: the same rows, now called columns."""
+        return self.turned()
+
+    def _turn(self, coords: list[Tensor]) -> list[Tensor]:
+        return coords if self.order is None else [coords[1], coords[0]]
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        order = [] if self.order is None else [f"order={self.order}"]
+        return f"{type(self).__name__}({', '.join([*map(str, self.arguments()), *order])})"
 
 
 class PackedCSR(PackedRows):
@@ -58,6 +90,8 @@ class PackedCSR(PackedRows):
     tile
         Columns of a tile, at most 254. 128 suits all; 240 is faster from 90 % sparsity and 16 tokens on, and slower for
         one token.
+    order
+        ``(1, 0)`` packs the columns instead of the rows.
 
     Examples
     --------
@@ -67,28 +101,28 @@ class PackedCSR(PackedRows):
     torch.Size([4, 32])
     """
 
-    def __init__(self, tile: int = _TILE) -> None:
+    def __init__(self, tile: int = _TILE, *, order: Sequence[int] | None = None) -> None:
         if type(tile) is not int or not 1 <= tile <= 254:
             raise ValueError(f"tile={tile!r} must be an integer in 1 .. 254")
         self.tile = tile
-        super().__init__("dense", "dense", Slots(), Lanes())
+        super().__init__("dense", "dense", Slots(), Lanes(), order=order)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({'' if self.tile == _TILE else self.tile})"
+    def arguments(self) -> tuple[int, ...]:
+        return () if self.tile == _TILE else (self.tile,)
 
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
-        rows, cols = self.group_sizes(shape)
+        rows, cols = self.matrix_sizes(shape)
         block = block_of(rows)
         return (-(-rows // block), -(-cols // self.tile), block, self.tile)
 
     def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        row, col = coords
-        block = block_of(self.group_sizes(shape)[0])
+        row, col = self._turn(coords)
+        block = block_of(self.matrix_sizes(shape)[0])
         return [row // block, col // self.tile, row % block, col % self.tile]
 
     def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        block = block_of(self.group_sizes(shape)[0])
-        return [coords[0] * block + coords[2], coords[1] * self.tile + coords[3]]
+        block = block_of(self.matrix_sizes(shape)[0])
+        return self._turn([coords[0] * block + coords[2], coords[1] * self.tile + coords[3]])
 
 
 class Condensed(PackedCSR):
@@ -115,6 +149,8 @@ class PackedNM(PackedRows):
     ----------
     n, m
         As in :class:`gossamer.NM`; m at most 254.
+    order
+        ``(1, 0)`` packs the columns instead of the rows: n of each m rows stay.
 
     Examples
     --------
@@ -125,29 +161,29 @@ class PackedNM(PackedRows):
 
     any_pattern = False
 
-    def __init__(self, n: int, m: int) -> None:
+    def __init__(self, n: int, m: int, *, order: Sequence[int] | None = None) -> None:
         if type(n) is not int or type(m) is not int or not 1 <= n <= m <= 254:
             raise ValueError(f"{type(self).__name__} needs integers 1 <= n <= m <= 254, not n={n!r}, m={m!r}")
         self.n, self.m = n, m
         blocks = max(_WINDOW // m, 1)
         self.tile = self.window = blocks * m
         self.per = blocks * n
-        super().__init__("dense", "dense", "dense", FixedLanes(self.per, blocks))
+        super().__init__("dense", "dense", "dense", FixedLanes(self.per, blocks), order=order)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.n}, {self.m})"
+    def arguments(self) -> tuple[int, ...]:
+        return (self.n, self.m)
 
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
-        rows, cols = self.group_sizes(shape)
+        rows, cols = self.matrix_sizes(shape)
         block = block_of(rows)
         return (-(-rows // block) * block // LANES, -(-cols // self.window), LANES, self.window)
 
     def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        row, col = coords
+        row, col = self._turn(coords)
         return [row // LANES, col // self.window, row % LANES, col % self.window]
 
     def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        return [coords[0] * LANES + coords[2], coords[1] * self.window + coords[3]]
+        return self._turn([coords[0] * LANES + coords[2], coords[1] * self.window + coords[3]])
 
 
 class PackedGroupedNM(PackedNM):
@@ -161,6 +197,8 @@ class PackedGroupedNM(PackedNM):
     ----------
     n, m, g
         As in :class:`gossamer.GroupedNM`.
+    order
+        ``(1, 0)`` packs the columns instead of the rows.
 
     Examples
     --------
@@ -170,14 +208,14 @@ class PackedGroupedNM(PackedNM):
     (PackedGroupedNM(1, 4, 8), 1024)
     """
 
-    def __init__(self, n: int, m: int, g: int) -> None:
-        super().__init__(n, m)
+    def __init__(self, n: int, m: int, g: int, *, order: Sequence[int] | None = None) -> None:
+        super().__init__(n, m, order=order)
         if type(g) is not int or g < 1:
             raise ValueError(f"g={g!r} must be a positive integer: how many rows of a chunk share a pattern")
         self.g = g
 
-    def __repr__(self) -> str:
-        return f"PackedGroupedNM({self.n}, {self.m}, {self.g})"
+    def arguments(self) -> tuple[int, ...]:
+        return (self.n, self.m, self.g)
 
     @property
     def chunk(self) -> int:

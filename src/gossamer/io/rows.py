@@ -70,7 +70,7 @@ def _unsigned(reader: Reader, records: dict[str, object]) -> list[Saved]:
             rows.append(_row(name, put_together(name, record, reader.read)))
         except (ValueError, KeyError) as error:
             raise error if isinstance(error, BadFile) else reader.bad(str(error)) from None
-        parts |= {f"{name}:{part}" for part in record["parts"]}  # type: ignore[index]
+        parts |= {f"{name}:{part}" for part in ("format", *record["parts"])}  # type: ignore[index]
     return rows + [_row(name, reader.read(name)) for name in entries if name not in parts]
 
 

@@ -21,6 +21,7 @@ from gossamer.tensor import SparseTensor
 #: The version of what stands under "gossamer" in the metadata of a file.
 VERSION = 1
 _UNKNOWN = "0" * 64  # until the bytes have been written
+_Size = tuple[torch.dtype, tuple[int, ...]]
 
 
 def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], *, dense: bool = False) -> None:
@@ -54,31 +55,46 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
     tied = _tied(tensors) if isinstance(model, nn.Module) else {}
     names = [name for name in tensors if name not in tied]
     records: dict[str, Record] = {}
-    sizes: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    sizes: dict[str, _Size] = {}
     for name in names:
-        parts, record = _parts(name, tensors[name], dense)
+        own, record = _described(name, tensors[name], dense)
         if record is not None:
             records[name] = record
-        for key, part in parts.items():
+        for key, size in own.items():
             if key in sizes or key == "__metadata__":
                 raise ValueError(f"two tensors of the file would be called {key!r}: rename one of them")
-            sizes[key] = _known(key, part), tuple(part.shape)
+            sizes[key] = size
     entries = place(sizes)
     page = {"version": VERSION, "names": names, "tensors": records, "tied": tied}
     digests = dict.fromkeys(entries, _UNKNOWN)
     with replacing(path) as file:
         start = file.write(_header(entries, page, digests).encode())
         for name in names:
-            parts, record = _parts(name, tensors[name], dense)
-            if record != records.get(name) or any(sizes.get(k) != (p.dtype, tuple(p.shape)) for k, p in parts.items()):
-                raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
-            for key, part in parts.items():
-                whole = part.detach().cpu().contiguous()
-                file.seek(start + entries[key].begin)
-                file.write(memory(whole))
-                digests[key] = hashlib.sha256(memory(whole)).hexdigest()
+            digests.update(_write(file, start, entries, name, tensors[name], dense, records.get(name)))
         file.seek(0)
         file.write(_header(entries, page, digests).encode())
+
+
+def _described(name: str, tensor: Any, dense: bool) -> tuple[dict[str, _Size], Record | None]:
+    parts, record = _parts(name, tensor, dense)
+    return {key: (_known(key, part), tuple(part.shape)) for key, part in parts.items()}, record
+
+
+def _write(
+    file: BinaryIO, start: int, entries: dict[str, Entry], name: str, tensor: Any, dense: bool, record: Record | None
+) -> dict[str, str]:
+    """Write the arrays of one tensor to their places; return their digests. Nothing of it is held afterwards."""
+    parts, now = _parts(name, tensor, dense)
+    digests = {}
+    for key, part in parts.items():
+        entry = entries.get(key)
+        if now != record or entry is None or (entry.dtype, entry.shape) != (NAMES.get(part.dtype), tuple(part.shape)):
+            raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
+        whole = memory(part := part.detach().cpu().contiguous())
+        file.seek(start + entry.begin)
+        file.write(whole)
+        digests[key] = hashlib.sha256(whole).hexdigest()
+    return digests
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:

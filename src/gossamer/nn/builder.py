@@ -12,7 +12,7 @@ from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.interm import OperatorFormats, format_output, record_names
 from gossamer.nn.names import matching
 from gossamer.nn.resparsify import check_rule, set_rule
-from gossamer.nn.surgery import replace
+from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.sparsified import Output
 from gossamer.ops.sparsify import sparsify
 from gossamer.patterns import KeepAll
@@ -157,6 +157,7 @@ class SparsityBuilder:
             for (step_kind, _), step in self._steps.items():
                 if step_kind == kind:
                     step(model)
+        made_sparse(model)
         return model
 
     # -- collecting what was asked for

@@ -42,13 +42,18 @@ def _suggestion(name: str, known: list[str]) -> str:
     return f"there are {len(known)}: {shown}{', ...' if len(known) > 5 else ''}"
 
 
+def inputs_first(module: nn.Module) -> bool:
+    """Does it hold its weight as [inputs, outputs]? Conv1D of transformers does, a Linear by another name."""
+    return type(module).__name__ == "Conv1D" and not isinstance(module, nn.Conv1d)
+
+
 def layer_weights(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the weights of the layers that can be made sparse, by name; a tied one only once."""
     found: dict[str, nn.Parameter] = {}
     seen: set[int] = set()
     for path, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):
-            layer = isinstance(module, LAYERS) or type(module).__name__ == "Conv1D"
+            layer = isinstance(module, LAYERS) or inputs_first(module)
             attention = isinstance(module, nn.MultiheadAttention) and name.endswith("proj_weight")
             if ((layer and name == "weight") or attention) and id(parameter) not in seen:
                 seen.add(id(parameter))

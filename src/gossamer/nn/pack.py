@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format
+from gossamer.nn.names import inputs_first
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
-from gossamer.nn.surgery import replace
+from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.packed_kernels import STORED
 from gossamer.progress import progress
 from gossamer.tensor import SparseTensor
@@ -102,7 +103,7 @@ def pack_(
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
     for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums. Linear
-    layers are packed, and, with an example, convolutions in two dimensions without groups.
+    layers and transformers' Conv1D are packed, and, with an example, convolutions in two dimensions without groups.
 
     Parameters
     ----------
@@ -133,6 +134,7 @@ def pack_(
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
+<<<<<<< HEAD
     with progress("packing", len(weights), show_progress) as tell:
         for name, module in weights.items():
             tell(name, None, 0)
@@ -144,6 +146,18 @@ def pack_(
             else:
                 skipped[name] = "a convolution needs example_inputs that reach it"
             tell(name, None, 1)
+=======
+    for name, module in weights.items():
+        seen = sorted(shapes.get(name, ()))
+        if not isinstance(module, nn.Conv2d):
+            inputs = module.weight.shape[0 if inputs_first(module) else 1]
+            seen = seen or [(count, inputs) for count in _TOKENS]
+        if seen:
+            layers.append(_pack_one(name, module, seen, tune))
+        else:
+            skipped[name] = "a convolution needs example_inputs that reach it"
+    made_sparse(model)
+>>>>>>> io
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(report.table() if layers or skipped else "no sparse layer to pack")
@@ -164,7 +178,9 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
             continue
         seen.add(id(weight))
         if not _packable(module):
-            skipped[name] = f"packed kernels are for Linear, and Conv2d without groups; this is {type(module).__name__}"
+            skipped[name] = (
+                f"packed kernels are for Linear, Conv1D, and Conv2d without groups; this is {type(module).__name__}"
+            )
         elif weight.dtype not in STORED or weight.device.type != "cpu":
             skipped[name] = (
                 f"packed kernels are for float32 and half precision on the CPU, not {weight.dtype} on {weight.device}"
@@ -175,6 +191,8 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
 
 
 def _packable(module: nn.Module) -> bool:
+    if inputs_first(module):
+        return True
     if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros"
     return type(module) is nn.Linear
@@ -193,7 +211,7 @@ def _watching(weights: dict[str, nn.Linear | nn.Conv2d]) -> Iterator[dict[str, s
     for name, module in weights.items():
 
         def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-            x = args[0].flatten(0, -2) if isinstance(module, nn.Linear) and args[0].dim() > 1 else args[0]
+            x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
             shapes.setdefault(name, set()).add(tuple(x.shape))
 
         hooks.append(module.register_forward_pre_hook(note))
@@ -226,6 +244,8 @@ def _shapes(
 
 def _call(module: nn.Linear | nn.Conv2d) -> Callable[[Tensor, Tensor], Tensor]:
     bias = None if module.bias is None else module.bias.detach()
+    if inputs_first(module):
+        return lambda x, weight: torch.addmm(bias, x, weight)  # type: ignore[arg-type]
     if isinstance(module, nn.Linear):
         return lambda x, weight: F.linear(x, weight, bias)
     options = (module.stride, module.padding, module.dilation, module.groups)
@@ -239,7 +259,7 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
     call = _call(module)
     tokens = tuple(_tokens(module, s) for s in shapes)
-    candidates = fitting(mask.flatten(1))
+    candidates = [f.turned() for f in fitting(mask.t())] if inputs_first(module) else fitting(mask.flatten(1))
     times: dict[Format, Timing]
     times = measure(dense, mask, call, candidates, shapes) if tune else guess(dense, mask, candidates, tokens)
     best = fastest(times)
@@ -263,7 +283,7 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
 
 def _tokens(module: nn.Linear | nn.Conv2d, shape: tuple[int, ...]) -> int:
     """How many vectors the layer multiplies by its weight."""
-    if isinstance(module, nn.Linear):
+    if not isinstance(module, nn.Conv2d):
         return torch.Size(shape[:-1]).numel()
     plain = nn.Conv2d(1, 1, module.kernel_size, module.stride, module.padding, module.dilation, device="meta")  # type: ignore[arg-type]
     *batch, _, height, width = shape

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gossamer import native
 from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedNM, as_format
+from gossamer.formats.packed import PackedRows
 from gossamer.ops.sparsify import apply_mask
 
 _SECONDS = 0.03  # of measuring for each format and number of tokens, at least; a few runs more if they are long
@@ -39,7 +40,7 @@ class Timing:
         return self.weight
 
 
-def fitting(mask: Tensor) -> list[Format]:
+def fitting(mask: Tensor) -> list[PackedRows]:
     """Return the packed formats that hold exactly such a pattern and waste little.
 
     Examples
@@ -51,7 +52,7 @@ def fitting(mask: Tensor) -> list[Format]:
     counts = mask.sum(1)
     constant = counts.numel() > 0 and bool(((counts == counts.max()) | (counts == 0)).all())
     density = float(mask.float().mean()) if mask.numel() else 0.0
-    found: list[Format] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
+    found: list[PackedRows] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
     if density <= 0.15 and mask.shape[1] > 128:
         found.append(PackedCSR(240))
     return found + ([regular] if (regular := _regular(mask, density)) else [])
@@ -75,7 +76,7 @@ def measure(
     dense: Tensor,
     mask: Tensor,
     call: Callable[[Tensor, Tensor], Tensor],
-    formats: list[Format],
+    formats: Sequence[Format],
     shapes: Sequence[tuple[int, ...]],
 ) -> dict[Format, Timing]:
     """Measure dense and every format, interleaved, by the minimum; what this machine has measured before is known."""
@@ -108,9 +109,11 @@ def _interleaved(
     return best
 
 
-def guess(dense: Tensor, mask: Tensor, formats: list[Format], tokens: Sequence[int]) -> dict[Format, Timing]:
+def guess(dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int]) -> dict[Format, Timing]:
     """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
     rows, cols = dense.flatten(1).shape
+    if any(format.order is not None for format in formats):
+        rows, cols = cols, rows
     kept = int(mask.sum())
     totals: dict[Format, float] = {Dense(): sum(_dense_seconds(rows, cols, t) for t in tokens)}
     for format in formats:
@@ -139,7 +142,7 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 # -- what this machine has measured
 
 
-def _key(dense: Tensor, mask: Tensor, formats: list[Format], shapes: Sequence[tuple[int, ...]]) -> str:
+def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
     what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes))
     return repr((_machine(), torch.get_num_threads(), what))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.formats import Format, Masked, as_format
-from gossamer.nn.names import Where, by_layer, chosen, layer_weights
+from gossamer.nn.names import Where, by_layer, chosen, inputs_first, layer_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
@@ -17,7 +17,7 @@ from gossamer.tensor import SparseTensor
 How = Pattern | Sparsifier | str | None
 
 #: Called with each model whose weights were made sparse: other libraries want to know how to save it.
-listeners: list[Callable[[nn.Module], None]] = []
+listeners: list[Callable[[nn.Module], object]] = []
 
 
 def made_sparse(model: nn.Module) -> None:
@@ -32,7 +32,9 @@ def sparsify_(
     """Make the weights of a model sparse, in place.
 
     The weights of linear and convolution layers (and the projections of ``nn.MultiheadAttention``) are taken;
-    embeddings, norms and biases stay as they are. A parameter keeps its identity: optimizers, tied weights and
+    embeddings, norms and biases stay as they are, and so does an output layer that is tied to an embedding, unless
+    ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also where it is held the
+    other way round (Conv1D of transformers). A parameter keeps its identity: optimizers, tied weights and
     references to it go on as before. On an error nothing has changed.
 
     Parameters
@@ -64,17 +66,26 @@ def sparsify_(
     weights = layer_weights(model)
     if not weights:
         raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
-    plan = _plan(how, chosen(weights, where))
+    names = chosen(weights, where)
+    if where is None and not isinstance(how, Mapping):
+        names = [name for name in names if id(weights[name]) not in _embedded(model)]
+    plan = _plan(how, names)
+    turned = {id(m.weight) for m in model.modules() if inputs_first(m)}
     made: dict[str, Tensor] = {}
     for sparsifier in dict.fromkeys(plan.values()):
         names = [n for n, s in plan.items() if s == sparsifier]
         dense = {n: _dense(weights[n]) for n in names}
-        masks = sparsifier.mask_many(dense)
-        made.update({n: apply_mask(dense[n], masks[n], format) for n in names})
+        masks = sparsifier.mask_many({n: w.t() if id(weights[n]) in turned else w for n, w in dense.items()})
+        for n in names:
+            made[n] = apply_mask(dense[n], masks[n].t() if id(weights[n]) in turned else masks[n], format)
     for name, tensor in made.items():
         replace(weights[name], tensor)
     made_sparse(model)
     return model
+
+
+def _embedded(model: nn.Module) -> set[int]:
+    return {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
 
 
 def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifier]:

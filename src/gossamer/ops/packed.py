@@ -23,7 +23,7 @@ _forward_op = torch.ops.gossamer.rows_forward.default
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """Return x @ weight.T + bias."""
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight):
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight) or _turned(weight):
         return NotImplemented
     if input.dim() == 2:
         return _product(input, weight, bias)
@@ -41,7 +41,13 @@ def conv2d_packed(
     groups: int = 1,
 ) -> Any:
     """Convolution: patches of the input are the tokens."""
-    if groups != 1 or input.dim() != 4 or weight.grad_format is not None or not _takes(input, weight):
+    if (
+        groups != 1
+        or input.dim() != 4
+        or weight.grad_format is not None
+        or not _takes(input, weight)
+        or _turned(weight)
+    ):
         return NotImplemented
     rows, channels, *kernel = weight._dense_shape
     size, step, gap = (kernel[0], kernel[1]), pair(stride), pair(dilation)
@@ -64,13 +70,44 @@ def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
     shape = input._dense_shape
     if not isinstance(input, SparseTensor) or len(shape) != 2 or other.dim() not in (1, 2):
         return NotImplemented
-    if other.shape[0] != shape[1] or input.grad_format is not None or not _takes(other, input):
+    if other.shape[0] != shape[1] or input.grad_format is not None or not _takes(other, input) or _turned(input):
         return NotImplemented
     return _product(other.view(1, -1), input, None)[0] if other.dim() == 1 else _product(other.t(), input, None).t()
 
 
 for _name in ("mm", "mv", "__matmul__"):
     implements(_name, (PackedRows, Dense))(matmul_packed)
+
+
+@implements(torch.addmm, (Dense, Dense, PackedRows))
+def addmm_packed(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    """Return input + mat1 @ mat2 for a weight with its inputs first, packed by columns (Conv1D of transformers)."""
+    fits = isinstance(mat2, SparseTensor) and _turned(mat2) and len(mat2._dense_shape) == 2
+    if not fits or mat2.grad_format is not None or not _takes(mat1, mat2):
+        return NotImplemented
+    plain = beta == alpha == 1 and input.dtype is mat1.dtype and input.shape == mat2._dense_shape[1:]
+    if not plain or mat1.dim() != 2 or mat1.shape[1] != mat2._dense_shape[0]:
+        return NotImplemented
+    return _product(mat1, mat2, input)
+
+
+def matmul_turned(input: Tensor, other: SparseTensor) -> Any:
+    """Return x @ weight for a weight packed by columns."""
+    fits = isinstance(other, SparseTensor) and _turned(other) and len(other._dense_shape) == 2
+    if not fits or other.grad_format is not None or not _takes(input, other):
+        return NotImplemented
+    rows, cols = other._dense_shape
+    if input.dim() < 2 or input.shape[-1] != rows:
+        return NotImplemented
+    return _product(input.reshape(-1, rows), other, None).view(*input.shape[:-1], cols)
+
+
+for _name in ("matmul", "__matmul__", "mm"):
+    implements(_name, (Dense, PackedRows))(matmul_turned)
+
+
+def _turned(weight: SparseTensor) -> bool:
+    return weight.format.order is not None
 
 
 def _takes(x: Tensor, weight: SparseTensor) -> bool:

@@ -43,7 +43,7 @@ def rows_of(structure: Structure) -> Rows:
     """Return what the operators take, of a structure in a packed format."""
     format, arrays = structure.format, structure.arrays
     assert isinstance(format, PackedRows)
-    rows, cols = format.group_sizes(structure.shape)
+    rows, cols = format.matrix_sizes(structure.shape)
     sizes = (rows, cols, block_of(rows), format.tile, format.window, format.per)
     return Rows((arrays.get("crd2"), arrays.get("pos3"), arrays["crd3"]), sizes)
 

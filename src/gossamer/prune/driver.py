@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Format
 from gossamer.nn.names import Where, by_layer, chosen
-from gossamer.nn.surgery import replace
+from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern, Unstructured, as_pattern
 from gossamer.progress import progress
@@ -130,6 +130,7 @@ class Job:
         with _evaluating(self.model), progress("pruning", len(self.layers), show_progress) as tell:
             for name, error, steps in self._work():
                 tell(name, error, steps)
+        made_sparse(self.model)
         rows = tuple(self.rows[name] for name in self.layers)
         return Report(self.method.name, rows, seconds=time.perf_counter() - started)
 

@@ -12,7 +12,7 @@ from math import prod
 
 from torch import Tensor, nn
 
-from gossamer.nn.names import layer_weights
+from gossamer.nn.names import inputs_first, layer_weights
 from gossamer.tensor import SparseTensor
 
 
@@ -76,6 +76,5 @@ def prunable(model: nn.Module) -> dict[str, Layer]:
         if id(parameter) in embedded:
             continue
         owner = owners[id(parameter)]
-        turned = type(owner).__name__ == "Conv1D" and not isinstance(owner, nn.Conv1d)
-        found[name] = Layer(name, parameter, turned, not type(owner).__name__.startswith("ConvTranspose"))
+        found[name] = Layer(name, parameter, inputs_first(owner), not type(owner).__name__.startswith("ConvTranspose"))
     return found

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.names import Where
-from gossamer.nn.surgery import replace
+from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import NM, VNM, GroupedNM, Pattern
 from gossamer.progress import progress
@@ -130,6 +130,7 @@ def gradual(
             history.append(entry)
     for layer, mask in masks.items():
         replace(layer.parameter, apply_mask(layer.dense(), mask, format))
+    made_sparse(model)
     after = history[-1].get("trained")
     seconds = time.perf_counter() - started
     return Report(chosen_method.name, report.layers, before, after, seconds, report.notes, tuple(history))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.names import Where
-from gossamer.nn.surgery import replace
+from gossamer.nn.surgery import made_sparse, replace
 from gossamer.tensor import SparseTensor, gather
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
@@ -130,6 +130,7 @@ class Method:
         self._stepped = False
         self._agree()
         self._sow()
+        made_sparse(model)
         self.history = History(self.layers)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),

@@ -46,10 +46,9 @@ class _TrainerHooks:
         self.method: Method | None = make if isinstance(make, Method) else None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        saved = _saved(args, state)
         if self.method is not None:
-            if state.global_step and saved.exists():
-                self.method.load_state_dict(torch.load(saved, weights_only=True))
+            if state.global_step and self.method.steps != state.global_step:
+                self.method.load_state_dict(torch.load(_found(args, state), weights_only=True))
             return
         if state.global_step:
             raise ValueError("to resume, make the method before the trainer and call for_trainer(method)")
@@ -69,7 +68,23 @@ class _TrainerHooks:
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.method is not None and kwargs.get("logs") is not None:
-            kwargs["logs"]["density"] = self.method.log()["density"]
+            density = self.method.log()["density"]
+            kwargs["logs"]["density"] = density  # for loggers that come after us
+            if getattr(state, "log_history", None):
+                state.log_history[-1]["density"] = density  # the trainer has written its own line before it asks us
+
+
+def _found(args: Any, state: Any) -> Path:
+    """The state to resume from: the trainer doesn't say which folder it was given, unless it is in its arguments."""
+    given = getattr(args, "resume_from_checkpoint", None)
+    places = [_saved(args, state), *([Path(given) / "gossamer.pt"] if isinstance(given, str) else [])]
+    for place in places:
+        if place.exists():
+            return place
+    raise FileNotFoundError(
+        f"the trainer resumes at step {state.global_step}, but {' and '.join(map(str, places))} is not there: resume "
+        "in the output_dir of the run, or call method.load_state_dict(torch.load('.../gossamer.pt')) before train()"
+    )
 
 
 def _saved(args: Any, state: Any) -> Path:

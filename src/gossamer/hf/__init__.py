@@ -1,0 +1,82 @@
+"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep sparse weights, through transformers' own doors.
+
+transformers lets other libraries say how weights that are not plain tensors are written and read: a *quantizer*, by the
+name that stands in ``config.json``. :mod:`gossamer.hf.quantizer` is ours. Nothing of transformers is imported here,
+and nothing of it is changed: when a program imports transformers' register of quantizers, ours is entered in it; when a
+transformers model is made sparse, it is told who saves it.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from gossamer.nn.surgery import listeners
+
+_REGISTER = "transformers.quantizers.auto"
+
+
+def attach(model: nn.Module) -> nn.Module:
+    """Tell every transformers model in ``model`` that its sparse weights are saved by gossamer.
+
+    ``gs.sparsify_``, ``gs.pack_``, ``gs.prune``, ``gs.train``, ``gs.load`` and the builder do this by themselves; call
+    it after putting sparse weights into a model by hand. A model that another quantizer saves is left alone.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.hf.attach(torch.nn.Linear(4, 4))  # not of transformers: nothing happens
+    """
+    utils = sys.modules.get("transformers.modeling_utils")
+    if utils is not None:
+        for module in model.modules():
+            if isinstance(module, utils.PreTrainedModel):
+                from gossamer.hf.quantizer import tell
+
+                tell(module)
+    return model
+
+
+class _Watch(importlib.abc.MetaPathFinder):
+    """Waits for transformers' register of quantizers to be imported, and steps aside then."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != _REGISTER:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Then(spec.loader)
+        return spec
+
+
+class _Then(importlib.abc.Loader):
+    """A loader that, once the module is there, enters our quantizer."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        self.loader.exec_module(module)
+        importlib.import_module("gossamer.hf.quantizer")
+
+    def __getattr__(self, name: str) -> Any:  # who asks for the source gets it
+        return getattr(self.loader, name)
+
+
+listeners.append(attach)
+if _REGISTER in sys.modules:
+    importlib.import_module("gossamer.hf.quantizer")
+else:
+    sys.meta_path.insert(0, _Watch())
+
+__all__ = ["attach"]

@@ -1,0 +1,119 @@
+"""All or nothing: who is killed while writing leaves the old file whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+
+import gossamer as gs
+
+OLD = {"w": gs.from_dense(torch.eye(64), gs.CSR()), "b": torch.ones(64)}
+
+
+class Stops(Mapping[str, torch.Tensor]):
+    """Tensors of a megabyte, and something happens when the nth is asked for."""
+
+    def __init__(self, nth: int, happens: object) -> None:
+        self.left, self.happens = nth, happens
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(f"w{i}" for i in range(8))
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        self.left -= 1
+        if self.left == 0:
+            self.happens()  # type: ignore[operator]
+        return torch.full((1 << 18,), float(name[1:]))
+
+
+WORKER = """
+import sys, time, gossamer as gs
+from tests.io.test_atomic import Stops
+def halfway():
+    print("halfway", flush=True)
+    time.sleep(60)
+gs.save(Stops(int(sys.argv[2]), halfway), sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("nth", [9, 13, 16])  # each is asked twice: from the ninth on they are written
+def test_killed_mid_write(nth: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    gs.save(OLD, path)
+    before = path.read_bytes()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", WORKER, str(path), str(nth)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as worker:
+        assert worker.stdout is not None and worker.stdout.readline() == "halfway\n"
+        parts = [p for p in tmp_path.iterdir() if p != path]
+        worker.send_signal(signal.SIGKILL)
+    assert len(parts) == 1 and parts[0].name.endswith(".part")  # it was writing
+    assert path.read_bytes() == before
+    with gs.io.File(path) as file:
+        assert torch.equal(file["w"].to_dense(), torch.eye(64))
+    with pytest.raises(gs.io.BadFile):
+        gs.io.inspect(parts[0])  # and nobody takes the half for a whole
+    gs.save({"w": torch.zeros(2)}, path)  # the next one goes through
+    assert gs.io.inspect(path)[0].shape == (2,)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, MemoryError])
+def test_interrupted(error: type[BaseException], tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    gs.save(OLD, path)
+    before = path.read_bytes()
+
+    def happens() -> None:
+        raise error
+
+    with pytest.raises(error):
+        gs.save(Stops(12, happens), path)
+    assert path.read_bytes() == before and [p.name for p in tmp_path.iterdir()] == [path.name]
+
+
+def test_link_and_rights(tmp_path: Path) -> None:
+    path, link = tmp_path / "model.safetensors", tmp_path / "link.safetensors"
+    gs.save(OLD, path)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()
+    link.symlink_to(path)
+    gs.save({"w": torch.zeros(2)}, link)
+    assert link.is_symlink() and gs.io.inspect(path)[0].shape == (2,)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def test_a_mapping_that_changes(tmp_path: Path) -> None:
+    class Changing(dict):  # type: ignore[type-arg]
+        asked = 0
+
+        def __getitem__(self, name: str) -> torch.Tensor:
+            self.asked += 1
+            return torch.zeros(self.asked)
+
+    with pytest.raises(ValueError, match="'a' changed while it was written"):
+        gs.save(Changing(a=None), tmp_path / "model.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_shrinks_under_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    gs.save({"a": torch.zeros(1000), "b": torch.zeros(1000)}, path)
+    with gs.io.File(path) as file:
+        os.truncate(path, path.stat().st_size - 2000)
+        assert torch.equal(file["a"], torch.zeros(1000))
+        with pytest.raises(gs.io.BadFile, match="the file became shorter"):
+            file["b"]

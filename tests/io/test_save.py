@@ -1,0 +1,258 @@
+"""Round trips: every format, every dtype, whole models; and what save and load refuse."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import gossamer as gs
+from tests.formats_under_test import ALL
+
+PACKED = [
+    gs.formats.PackedCSR(),
+    gs.formats.PackedCSR(64),
+    gs.formats.Condensed(),
+    gs.formats.PackedNM(2, 4),
+    gs.formats.PackedGroupedNM(1, 4, 2),
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+def same_tensor(a: torch.Tensor, b: torch.Tensor) -> None:
+    assert type(a) is type(b) and a.dtype == b.dtype and a.shape == b.shape
+    if isinstance(a, gs.SparseTensor):
+        assert a.format == b.format
+        for name, array in a.structure.arrays.items():
+            assert torch.equal(array, b.structure.arrays[name])
+        a, b = a._values, b._values
+    assert torch.equal(a, b)
+
+
+def model(width: int = 16) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 4))
+
+
+@pytest.mark.parametrize("format", [*ALL, *PACKED], ids=str)
+def test_every_format(format: gs.Format, path: Path) -> None:
+    dense = torch.zeros(16, 24)
+    dense[:, ::8] = torch.rand(16, 3) + 1
+    tensor = gs.from_dense(dense, format)
+    gs.save({"w": tensor}, path)
+    with gs.io.File(path) as file:
+        same_tensor(file["w"], tensor)
+    (row,) = gs.io.inspect(path)
+    assert (row.name, row.shape, row.format) == ("w", (16, 24), repr(tensor.format))
+    assert (row.sparsity, row.bytes, row.dense_bytes) == (tensor.sparsity, tensor.nbytes, 16 * 24 * 4)
+
+
+@pytest.mark.parametrize("dtype", gs.io.container.NAMES, ids=str)
+def test_every_dtype(dtype: torch.dtype, path: Path) -> None:
+    tensor = torch.tensor([[0, 1], [1, 0]]).to(dtype)
+    gs.save({"w": tensor}, path)
+    with gs.io.File(path) as file:
+        assert file["w"].dtype == dtype
+        assert torch.equal(file["w"].view(torch.uint8), tensor.view(torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64], ids=str)
+def test_half_and_double_sparse(dtype: torch.dtype, path: Path) -> None:
+    one = gs.sparsify_(model().to(dtype), "50%", format=gs.CSR())
+    gs.save(one, path)
+    other = gs.load(model().to(dtype), path)
+    same_tensor(other[0].weight.detach(), one[0].weight.detach())
+    assert other[0].weight.dtype == dtype
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (1, 1), (3,), (2, 3, 4)])
+def test_odd_shapes(shape: tuple[int, ...], path: Path) -> None:
+    state = {"dense": torch.rand(shape), "sparse": gs.from_dense(torch.ones(shape), gs.COO()), "one": torch.tensor(3.0)}
+    gs.save(state, path)
+    with gs.io.File(path) as file:
+        assert list(file) == list(state) and len(file) == 3
+        for name, tensor in state.items():
+            same_tensor(file[name], tensor)
+
+
+def test_model_with_buffers(path: Path) -> None:
+    one = gs.sparsify_(model(), {"0": "75%", "3": "2:4"}, format=gs.formats.PackedCSR())
+    one(torch.randn(32, 16))  # batch norm learns
+    gs.save(one, path)
+    other = model()
+    weight, bias = other[0].weight, other[0].bias
+    assert gs.load(other, path) is other
+    assert other[0].weight is weight and other[0].bias is bias  # an optimizer that holds them goes on
+    x = torch.randn(5, 16)
+    assert torch.equal(other.eval()(x), one.eval()(x))
+    assert int(other[1].num_batches_tracked) == 1
+
+
+def test_meta_model(path: Path) -> None:
+    one = gs.sparsify_(model(), "75%", format=gs.CSR()).eval()
+    gs.save(one, path)
+    with torch.device("meta"):
+        other = model().eval()
+    gs.load(other, path)
+    assert all(t.device.type == "cpu" for t in (*other.parameters(), *other.buffers()))
+    assert torch.equal(other(torch.ones(2, 16)), one(torch.ones(2, 16)))
+    assert other[0].weight.requires_grad
+
+
+def test_meta_model_is_not_saved(path: Path) -> None:
+    with pytest.raises(TypeError, match=r"'0.weight' is a Parameter on meta; plain tensors with data"):
+        gs.save(nn.Sequential(nn.Linear(4, 4, device="meta")), path)
+    assert not path.exists()
+
+
+def test_sparse_into_masked_keeps_how_it_trains(path: Path) -> None:
+    gs.save(gs.sparsify_(nn.Linear(8, 8), "50%", format=gs.CSR()), path)
+    other = gs.sparsify_(nn.Linear(8, 8), "75%")
+    other.weight.grad_format = gs.Dense()
+    gs.load(other, path)
+    assert other.weight.format == gs.CSR() and other.weight.grad_format == gs.Dense()
+
+
+def test_dense_file_makes_a_sparse_model_dense(path: Path) -> None:
+    dense = nn.Linear(8, 8)
+    gs.save(dense, path)
+    other = gs.load(gs.sparsify_(nn.Linear(8, 8), "75%"), path)
+    assert type(other.weight) is nn.Parameter and torch.equal(other.weight, dense.weight)
+
+
+def test_model_dtype_and_views_are_kept(path: Path) -> None:
+    gs.save(gs.sparsify_(nn.Linear(8, 8), "50%"), path)
+    other = nn.Linear(8, 8, dtype=torch.float64)
+    storage = other.bias.data_ptr()
+    gs.load(other, path)
+    assert other.weight.dtype == torch.float64 and other.bias.data_ptr() == storage
+
+
+class Tied(nn.Module):
+    def __init__(self, tie: bool = True) -> None:
+        super().__init__()
+        self.embed, self.head = nn.Embedding(10, 8), nn.Linear(8, 10, bias=False)
+        if tie:
+            self.head.weight = self.embed.weight
+
+
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("meta", [True, False])
+def test_tied(tie: bool, meta: bool, path: Path) -> None:
+    one = gs.sparsify_(Tied(), "50%", format=gs.CSR())
+    assert one.embed.weight is one.head.weight
+    gs.save(one, path)
+    assert len(safetensors.torch.load_file(path)) == 3  # the arrays of one tensor
+    with torch.device("meta" if meta else "cpu"):
+        other = Tied(tie)
+    gs.load(other, path)
+    assert (other.embed.weight is other.head.weight) == tie
+    for weight in (other.embed.weight, other.head.weight):
+        same_tensor(weight.detach(), one.embed.weight.detach())
+    assert [(r.name, r.tied_to) for r in gs.io.inspect(path)] == [
+        ("embed.weight", None),
+        ("head.weight", "embed.weight"),
+    ]
+
+
+def test_untied_values_for_a_tied_model(path: Path) -> None:
+    gs.save(Tied(tie=False), path)
+    with pytest.raises(ValueError, match=r"ties 'embed.weight' and 'head.weight', and the file holds two different"):
+        gs.load(Tied(), path)
+
+
+def test_dense_export_is_a_plain_file(path: Path) -> None:
+    one = gs.sparsify_(model(), "75%", format=gs.formats.PackedCSR()).eval()
+    gs.save(one, path, dense=True)
+    other = model().eval()
+    other.load_state_dict(safetensors.torch.load_file(path))  # a program that knows nothing of gossamer
+    torch.testing.assert_close(other(torch.ones(2, 16)), one(torch.ones(2, 16)))
+    assert type(gs.load(model(), path)[0].weight) is nn.Parameter
+
+
+def test_safetensors_reads_every_array(path: Path) -> None:
+    tensor = gs.from_dense(torch.eye(5), gs.CSR())
+    gs.save({"w": tensor, "b": torch.arange(3, dtype=torch.uint8)}, path)
+    plain = safetensors.torch.load_file(path)
+    assert torch.equal(plain["w:values"], tensor._values) and torch.equal(
+        plain["w:pos1"], tensor.structure.arrays["pos1"]
+    )
+    with safetensors.safe_open(path, "pt") as file:
+        page = json.loads(file.metadata()["gossamer"])
+    assert page["version"] == 1
+    assert page["tensors"] == {"w": {"format": "CSR()", "shape": [5, 5], "parts": ["values", "pos1", "crd1"]}}
+
+
+def test_tensors_are_aligned(path: Path) -> None:
+    gs.save({"a": torch.zeros(3, dtype=torch.uint8), "b": torch.zeros(5, dtype=torch.float64)}, path)
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    assert (8 + length) % 8 == 0 and header["b"]["data_offsets"][0] % 8 == 0
+
+
+def test_inspect_of_plain_and_of_other_files(path: Path) -> None:
+    safetensors.torch.save_file({"w": torch.tensor([[0.0, 1.0], [0.0, 2.0]])}, path)
+    (row,) = gs.io.inspect(path)
+    assert (row.format, row.sparsity, row.bytes) == ("Dense()", 0.5, 16)
+    with pytest.raises(gs.io.BadFile, match=r"no metadata of gs\.save"):
+        gs.load(nn.Linear(2, 2), path)
+    with pytest.raises(FileNotFoundError):
+        gs.io.inspect(path.with_name("nobody"))
+
+
+def test_names_that_differ(path: Path) -> None:
+    gs.save(nn.Linear(4, 4), path)
+    other = nn.Linear(4, 4, bias=False)
+    before = other.weight.clone()
+    with pytest.raises(ValueError, match=r"not in the model is bias. strict=False"):
+        gs.load(other, path)
+    assert torch.equal(other.weight, before)
+    gs.load(other, path, strict=False)
+    assert not torch.equal(other.weight, before)
+    with pytest.raises(ValueError, match=r"not in the file are bn.weight, bn.bias"):
+        gs.load(nn.ModuleDict({"bn": nn.BatchNorm1d(3)}), path)
+
+
+def test_shapes_that_differ(path: Path) -> None:
+    gs.save(gs.sparsify_(nn.Linear(4, 4), "50%"), path)
+    with pytest.raises(ValueError, match=r"'weight' is \(4, 8\) in the model and \(4, 4\) in the file"):
+        gs.load(nn.Linear(8, 4), path)
+
+
+def test_a_broken_file_leaves_the_model_as_it_was(path: Path) -> None:
+    gs.save(gs.sparsify_(model(), "50%", format=gs.CSR()), path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1  # the last array of the last tensor
+    path.write_bytes(data)
+    other = model()
+    before = {k: v.clone() for k, v in other.state_dict().items()}
+    with pytest.raises(gs.io.BadFile, match="SHA-256"):
+        gs.load(other, path)
+    assert all(torch.equal(v, before[k]) for k, v in other.state_dict().items())
+    assert type(other[0].weight) is nn.Parameter
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "match"),
+    [
+        (3, TypeError, "takes a module or a mapping"),
+        ({"a": 3}, TypeError, "'a' is a int"),
+        ({"a": torch.eye(2).to_sparse()}, TypeError, "'a' is a Tensor"),
+        ({"a": torch.zeros(2, dtype=torch.complex128)}, TypeError, "no name for"),
+        ({"__metadata__": torch.ones(1)}, ValueError, "'__metadata__'"),
+        ({"a": gs.from_dense(torch.ones(1), gs.COO()), "a:values": torch.ones(1)}, ValueError, "'a:values'"),
+    ],
+)
+def test_what_cannot_be_saved(state: object, error: type[Exception], match: str, path: Path) -> None:
+    with pytest.raises(error, match=match):
+        gs.save(state, path)  # type: ignore[arg-type]
+    assert list(path.parent.iterdir()) == []
