@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
+
+Item = TypeVar("Item")
 
 Tell = Callable[[str, float | None, int], None]
 """(what is being done, its loss if known, steps finished by it)."""
@@ -38,3 +41,18 @@ def progress(title: str, total: int, show: bool | None = None) -> Iterator[Tell]
             bar.update(task, advance=steps, description=f"{title} {what}", loss=shown or bar.tasks[0].fields["loss"])
 
         yield tell
+
+
+def watched(title: str, items: Collection[tuple[str, Item]], show: bool | None = None) -> Iterator[tuple[str, Item]]:
+    """Yield named things to work on, with a bar that shows the name of the one at hand.
+
+    Examples
+    --------
+    >>> [name for name, _ in watched("packing", {"fc.weight": 1}.items())]
+    ['fc.weight']
+    """
+    with progress(title, len(items), show) as tell:
+        for name, item in items:
+            tell(name, None, 0)
+            yield name, item
+            tell(name, None, 1)

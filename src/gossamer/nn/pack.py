@@ -17,7 +17,7 @@ from gossamer.nn.names import inputs_first
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.packed_kernels import STORED
-from gossamer.progress import progress
+from gossamer.progress import watched
 from gossamer.tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -134,20 +134,7 @@ def pack_(
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
-<<<<<<< HEAD
-    with progress("packing", len(weights), show_progress) as tell:
-        for name, module in weights.items():
-            tell(name, None, 0)
-            seen = sorted(shapes.get(name, ()))
-            if isinstance(module, nn.Linear):
-                seen = seen or [(count, module.in_features) for count in _TOKENS]
-            if seen:
-                layers.append(_pack_one(name, module, seen, tune))
-            else:
-                skipped[name] = "a convolution needs example_inputs that reach it"
-            tell(name, None, 1)
-=======
-    for name, module in weights.items():
+    for name, module in watched("packing", weights.items(), show_progress):
         seen = sorted(shapes.get(name, ()))
         if not isinstance(module, nn.Conv2d):
             inputs = module.weight.shape[0 if inputs_first(module) else 1]
@@ -157,7 +144,6 @@ def pack_(
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
     made_sparse(model)
->>>>>>> io
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(report.table() if layers or skipped else "no sparse layer to pack")

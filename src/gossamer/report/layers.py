@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from gossamer import native
 from gossamer.formats.packed import PackedRows
-from gossamer.nn.names import LAYERS
+from gossamer.nn.names import LAYERS, inputs_first
 from gossamer.nn.pack import _call as call_of
 from gossamer.nn.pack import _shapes as shapes_of
 from gossamer.nn.pack import _tokens as tokens_of
@@ -89,24 +89,30 @@ class Weight:
     value: Tensor
     call: Call
     cases: tuple[tuple[str, int, tuple[int, ...]], ...]  # title, tokens, shape
+    turned: bool = False  # inputs first, as the Conv1D of transformers has them
 
 
 def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
-    layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if isinstance(m, LAYERS)}
-    watched = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d)}
-    seen = shapes_of(model, example, watched)  # type: ignore[arg-type]
+    layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if _is_layer(m)}
+    measured = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d) or inputs_first(m)}
+    seen = shapes_of(model, example, measured)
     for name, parameter in model.named_parameters():
-        module = watched.get(name)
+        module = measured.get(name)
         if name not in layers and not isinstance(parameter, SparseTensor):
             continue
+        value, turned = parameter.detach(), module is not None and inputs_first(module)
         cases: list[tuple[str, int, tuple[int, ...]]] = []
-        if isinstance(module, nn.Linear):
-            cases += [(_title(n), n, (n, module.in_features)) for n in tokens]
+        if module is not None and not isinstance(module, nn.Conv2d):
+            cases += [(_title(n), n, (n, value.shape[0 if turned else 1])) for n in tokens]
         if module is not None:
-            cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]  # type: ignore[arg-type]
-        call: Call = call_of(module) if module is not None else F.linear  # type: ignore[arg-type]
-        yield Weight(name, parameter.detach(), call, tuple(cases))
+            cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]
+        call: Call = F.linear if module is None else call_of(module)
+        yield Weight(name, value, call, tuple(cases), turned)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    return isinstance(module, LAYERS) or inputs_first(module)
 
 
 def weights_in(tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> Iterator[Weight]:
@@ -128,7 +134,7 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     sparse = isinstance(value, SparseTensor)
     dense = value.to_dense() if sparse else value
     mask = value.mask() if isinstance(value, SparseTensor) else value != 0
-    matrix = mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
+    matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
     kept, size = int(mask.sum()), max(mask.numel(), 1)
     pattern = recognise(matrix.cpu()) if sparse or kept < 0.7 * size else "dense"
     stored = value.nbytes if sparse else dense.numel() * dense.element_size()
@@ -168,9 +174,12 @@ def _kernel(weight: Weight) -> tuple[str, str]:
         return "torch", "the weight is dense"
     if value.dim() not in (2, 4):
         return "by the operator", f"a weight of {value.dim()} dimensions is computed as its operator asks"
-    operator = F.linear if value.dim() == 2 else F.conv2d
     x = torch.empty(1, value.shape[1], *((8, 8) if value.dim() == 4 else ()), dtype=value.dtype, device="meta")
-    said = explain(operator, x, value)
+    said = (
+        explain(torch.addmm, x, x, value)
+        if weight.turned
+        else explain(F.linear if x.dim() == 2 else F.conv2d, x, value)
+    )
     where = said.function.removeprefix("gossamer.")
     if isinstance(value.format, PackedRows) and said.how == "native":
         have = native.isa()
