@@ -102,6 +102,13 @@ def test_bench_runs_a_suite_quickly_and_keeps_its_json(run, monkeypatch, tmp_pat
     assert asked == [True, False]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_bench_gpu_without_a_gpu_is_one_line(run):
+    result = run("bench", "gpu")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ") and "doctor" in result.output
+
+
 def test_a_missing_package_is_named_with_the_command_that_installs_it(run, monkeypatch):
     def missing(name):
         raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")

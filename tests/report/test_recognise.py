@@ -36,5 +36,6 @@ def test_nothing_special():
     assert recognise(torch.tensor([True, False, True, True, True, True, False])) == "unstructured"  # a vector
 
 
-def test_columns_that_are_no_multiple_of_m():
+def test_columns_and_rows_that_are_no_multiple():
     assert recognise(gs.NM(2, 4).select(torch.rand(32, 30))) == "2:4"
+    assert recognise(gs.GroupedNM(1, 20, 8).select(torch.rand(500, 508))) == "1:20:g8"

@@ -48,10 +48,18 @@ def suite(name: str) -> ModuleType:
 
 def run(name: str, quick: bool = True) -> dict[str, Any]:
     """Measure: a minute or two if `quick`, else the grid that the docs publish."""
+    if name == "gpu" and not _has_gpu():
+        raise NotImplementedError("the suite 'gpu' needs a CUDA GPU, and torch sees none; gossamer doctor says more")
     results = suite(name).run(quick)
     if not isinstance(results, dict):
         raise TypeError(f"run of suite {name!r} must return a dict, not {type(results).__name__}")
     return results
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
 
 
 def tables(name: str, results: dict[str, Any]) -> Iterable[Any]:

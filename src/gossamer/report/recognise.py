@@ -59,7 +59,7 @@ def _n_of_m(mask: Tensor, kept: int) -> str | None:
             continue
         if n == 2 and m > 4 and (v := _shared(groups)):
             return f"{v}:{n}:{m}"
-        g = _grouped(groups, n, m)
+        g = _grouped(groups[:, : mask.shape[1] // m], n, m)  # the last group may be short, and is free then
         return f"{n}:{m}:g{g}" if g else f"{n}:{m}"
     return None
 
