@@ -17,14 +17,6 @@ def test_silent_without_a_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_shown_on_request(capfd):
-    with progress("counting", 2, show=True) as tell:
-        tell("one", 0.5, 1)
-    out, err = capfd.readouterr()
-    assert out == ""  # results go there, and nothing else
-    assert "counting one" in err and "error 0.5000" in err
-
-
 def test_shown_on_a_terminal():
     main, terminal = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}

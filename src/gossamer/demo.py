@@ -180,7 +180,7 @@ def measure(models: dict[str, nn.Module], tokens: int) -> dict[str, float]:
     x = torch.rand(tokens, 64)
     with torch.inference_mode():
         calls = {name: partial(model, x) for name, model in models.items()}
-        return {name: 1e6 * seconds for name, seconds in interleaved(calls, 0.4, runs=15).items()}
+        return {name: 1e6 * seconds for name, seconds in interleaved(calls, 1.0, runs=15).items()}
 
 
 def zeros(model: nn.Module) -> float:
