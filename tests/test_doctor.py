@@ -15,7 +15,7 @@ def run():
     return lambda *args: CliRunner().invoke(cli.main, ["doctor", *args])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def facts():
     return doctor.examine()
 

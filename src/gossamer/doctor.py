@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 ISA = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
-#: Packages that are not needed, by their module: what they are for, and how they are installed.
+#: Packages that are not needed, and what they are for.
 OPTIONAL = {
-    "sklearn": ("gossamer demo, tutorial", "pip install scikit-learn"),
-    "transformers": ("Hugging Face models", "pip install transformers"),
-    "scipy": ("gs.from_scipy, to_scipy", "pip install scipy"),
-    "numpy": ("scipy, and torch.Tensor.numpy", "pip install numpy"),
+    "scikit-learn": "gossamer demo, the tutorial",
+    "transformers": "Hugging Face models",
+    "scipy": "gs.from_scipy, to_scipy",
+    "numpy": "scipy, and torch.Tensor.numpy",
 }
 
 
@@ -173,9 +173,10 @@ def findings(facts: dict[str, Any]) -> list[Finding]:
     if os.environ.get("GOSSAMER_ISA"):
         what = f"GOSSAMER_ISA={os.environ['GOSSAMER_ISA']} is set"
         found.append(Finding(what, "kernels may be for an older processor", "unset GOSSAMER_ISA", False))
-    for name, (purpose, fix) in OPTIONAL.items():
+    for name, purpose in OPTIONAL.items():
         if facts["packages"][name] is None:
-            found.append(Finding(f"{name} is not installed", f"needed for: {purpose}", fix, False))
+            what, costs = f"{name} is not installed", f"needed for: {purpose}"
+            found.append(Finding(what, costs, f"pip install {name}", False))
     return found
 
 
@@ -231,8 +232,8 @@ def _gpu(properties: Any) -> dict[str, Any]:
     }
 
 
-def _version(module: str) -> str | None:
-    if importlib.util.find_spec(module) is None:
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
         return None
-    names = importlib.metadata.packages_distributions().get(module, [])
-    return importlib.metadata.version(names[0]) if names else "unknown"
