@@ -29,6 +29,7 @@ from gossamer.report.timing import interleaved
 WIDTH, EPOCHS, RECOVERY, BATCH = 2048, 14, 60, 128
 SPARSITY, GROUPED = 0.95, "1:20:g8"
 TOKENS = (1, 256)
+SECONDS = 1.0  # of measuring, for each model and number of tokens
 INNER = "2.weight"  # the first layer and the classifier stay dense
 
 
@@ -180,7 +181,7 @@ def measure(models: dict[str, nn.Module], tokens: int) -> dict[str, float]:
     x = torch.rand(tokens, 64)
     with torch.inference_mode():
         calls = {name: partial(model, x) for name, model in models.items()}
-        return {name: 1e6 * seconds for name, seconds in interleaved(calls, 1.0, runs=15).items()}
+        return {name: 1e6 * seconds for name, seconds in interleaved(calls, SECONDS, runs=15).items()}
 
 
 def zeros(model: nn.Module) -> float:
