@@ -16,7 +16,7 @@ def test_suites_of_the_package_and_of_a_clone(tmp_path, monkeypatch):
         bench.suite("tpu")
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "compiler.py").write_text("def run(quick):\n    return {'quick': quick}\n")
-    monkeypatch.setattr(bench, "_CLONE", tmp_path)
+    monkeypatch.setattr(bench, "_ROOTS", (tmp_path,))
     monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in [n for n in sys.modules if n.split(".")[0] == "benchmarks"]:

@@ -1,8 +1,8 @@
 """Benchmarks: tables against what a user would use instead. ``gossamer bench cpu`` needs no clone.
 
 A suite is a module with ``run(quick: bool) -> dict``: lists of flat rows, and figures by name. It may have
-``tables(results)`` for tables of its own, and ``pip_extra``, the extra with what it needs beyond gossamer. It lives
-here, or, while it is young, in ``benchmarks/`` of a clone: there it is found too, when gossamer is installed from it.
+``tables(results)`` for tables of its own. It lives here, or, with the scripts that publish it, in ``benchmarks/`` of a
+clone: there it is found too, and a wheel carries that folder along, as ``bench/clone/benchmarks``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUITES = {
     "training": "methods of sparse training on real data: accuracy by sparsity",
     "pruning": "methods of pruning: what they keep without training, and how long they take",
 }
-_CLONE = Path(__file__).parents[3]
+_ROOTS = (Path(__file__).parents[3], Path(__file__).parent / "clone")
 
 
 def suite(name: str) -> ModuleType:
@@ -37,10 +37,11 @@ def suite(name: str) -> ModuleType:
         raise ValueError(f"there is no suite {name!r}; there are {', '.join(SUITES)}")
     if importlib.util.find_spec(f"gossamer.bench.{name}") is not None:
         return importlib.import_module(f"gossamer.bench.{name}")
-    if (_CLONE / "benchmarks" / f"{name}.py").exists():
-        if str(_CLONE) not in sys.path:
-            sys.path.insert(0, str(_CLONE))
-        return importlib.import_module(f"benchmarks.{name}")
+    for root in _ROOTS:
+        if (root / "benchmarks" / f"{name}.py").exists():
+            if str(root) not in sys.path:
+                sys.path.insert(0, str(root))
+            return importlib.import_module(f"benchmarks.{name}")
     raise NotImplementedError(
         f"this build of gossamer carries no suite {name!r}; a clone has it in benchmarks/{name}.py"
     )

@@ -10,6 +10,7 @@ import contextlib
 import copy
 import io
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -87,7 +88,8 @@ def linear(threads: int, tokens: Sequence[int], seconds: float, tell: Tell) -> l
                     calls[f"scipy CSR {s}"] = _product(scipy, x.numpy(), bias.numpy())
             with torch.no_grad():
                 for name, best in interleaved(calls, seconds).items():
-                    kept = have[name].nnz if name in have and name != "dense" else shape[0] * shape[1]
+                    same = have[re.sub("^(torch|scipy) CSR", "unstructured", name)]
+                    kept = shape[0] * shape[1] if name == "dense" else same.nnz
                     rows.append(_row(threads, shape, count, name, best, kept))
             tell("linear", None, 1)
     return rows

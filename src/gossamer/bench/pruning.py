@@ -22,7 +22,6 @@ from gossamer.progress import progress
 from gossamer.prune.fisher import BlockFisher
 
 say = logging.getLogger("gossamer.bench").info
-pip_extra = "bench"
 
 METHODS: dict[str, Any] = {
     "magnitude": "magnitude",
