@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -54,8 +55,7 @@ def make(
     for what, lines in (curves or {}).items():
         series.setdefault(what, {}).update(_lines(what, lines))
     made = ModelReport(title or _title(model), machine(), tuple(layers), top, (), series, tuple(rows))
-    points = (*_points(accuracy, made), *_pruned(pruning))
-    made = ModelReport(made.title, made.machine, made.layers, top, points, series, tuple(rows))
+    made = replace(made, points=(*_points(accuracy, made), *_pruned(pruning)))
     if path is not None:
         made.save(path)
     return made
