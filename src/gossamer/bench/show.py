@@ -48,5 +48,5 @@ def shown(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list | tuple):
-        return " x ".join(map(shown, value))
+        return (" x " if all(isinstance(v, int) for v in value) else ", ").join(map(shown, value))
     return f"{value:,.4g}" if isinstance(value, float) else str(value)
