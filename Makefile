@@ -24,7 +24,7 @@ PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 say    = @echo '▸ $(1)'
 
 .NOTPARALLEL:
-.PHONY: help setup test lint types house unit docs demo bench format clean
+.PHONY: help setup test lint types house browser unit docs demo bench format clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -67,7 +67,14 @@ house: $(STAMP)  ## imports go down only (import-linter)
 	$(call say,the house rule)
 	@said=$$($(BIN)/lint-imports --no-cache --no-logo 2>&1) || { echo "$$said"; exit 1; }; tail -1 <<< "$$said"
 
-unit: $(STAMP)  ## tests (pytest)
+browser:  # optional: the tests open the report in chromium, and say that they skip it where there is none
+	@command -v chromium chromium-browser google-chrome >/dev/null || { \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	    && echo '▸ chromium, for the tests of the report' \
+	    && timeout 180 apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || \
+	  echo 'no chromium: the tests of the report in a browser are skipped (Debian: apt-get install chromium)'
+
+unit: $(STAMP) browser  ## tests (pytest)
 	$(call say,tests)
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(PYTEST)
 
@@ -79,9 +86,8 @@ docs: $(STAMP)  ## build the documentation into site/
 demo: $(STAMP)  ## the whole story in under two minutes
 	@$(BIN)/gossamer demo
 
-bench: $(STAMP)  ## the operator coverage table, and the CPU kernels against dense
-	@$(BIN)/python benchmarks/coverage.py
-	@$(BIN)/python benchmarks/cpu.py
+bench: $(STAMP)  ## tables against what you would use instead, in a few minutes; benchmarks/*.py write the published ones
+	@for suite in cpu training pruning; do $(BIN)/gossamer bench $$suite; done
 
 format: $(STAMP)  ## let ruff put style right
 	@$(BIN)/ruff check -q --fix

@@ -1,4 +1,4 @@
-"""The plot and the table of the docs, from the results of benchmarks/cpu.py; needs no torch.
+"""The plot and the table of the docs, from the results of benchmarks/cpu.py.
 
 python benchmarks/cpu_plot.py benchmarks/results/cpu-avx512.json docs/explanation/cpu-avx512.svg
 """
@@ -6,20 +6,11 @@ python benchmarks/cpu_plot.py benchmarks/results/cpu-avx512.json docs/explanatio
 from __future__ import annotations
 
 import json
-import math
 import sys
 from pathlib import Path
 from typing import Any
 
-
-def gains(rows: list[dict[str, Any]]) -> dict[tuple[int, int, str], float]:
-    """Geometric means over the shapes of dense time over time, by threads, tokens and name."""
-    dense = {(r["threads"], tuple(r["shape"]), r["tokens"]): r["us"] for r in rows if r["name"] == "dense"}
-    logs: dict[tuple[int, int, str], list[float]] = {}
-    for r in rows:
-        gain = dense[r["threads"], tuple(r["shape"]), r["tokens"]] / r["us"]
-        logs.setdefault((r["threads"], r["tokens"], r["name"]), []).append(math.log(gain))
-    return {key: math.exp(sum(values) / len(values)) for key, values in logs.items()}
+from gossamer.bench.cpu import gains
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:

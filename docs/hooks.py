@@ -10,6 +10,7 @@ HOMES = {
     "gossamer.explain": "gossamer.ops.explain.explain",
     "gossamer.fallback": "gossamer.ops.fallback.fallback",
     "gossamer.summary": "gossamer.nn.summary.summary",
+    "gossamer.report": "gossamer.report.report",
 }
 
 

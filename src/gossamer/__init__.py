@@ -22,6 +22,7 @@ from gossamer.ops import (
     sparsify,
 )
 from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Threshold, Unstructured
+from gossamer.report import report
 from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Wanda
 from gossamer.sparsifiers import Sparsifier
 from gossamer.tensor import SparseTensor
@@ -40,9 +41,9 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
-    "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
-    "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn",
-    "pack_", "prune", "quantize_", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Output",
+    "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM", "Wanda",
+    "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf",
+    "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_", "prune", "quantize_",
+    "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

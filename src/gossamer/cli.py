@@ -6,23 +6,41 @@ torch takes more than a second to import, so nothing here imports it before a co
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
-import os
-import platform
-import shutil
-import subprocess
-from pathlib import Path
-from typing import Any
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import click
 
-ISA = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
+if TYPE_CHECKING:
+    from rich.console import Console
+
+INTERRUPTED = 130  # what a shell makes of SIGINT
+
+SUITES = ["cpu", "gpu", "compiler", "training", "pruning"]  # gossamer.bench has them; importing it imports torch
+
+
+class Commands(click.Group):
+    """The group of commands: Ctrl-C ends any of them quietly."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\nstopped; files are as they were, or whole", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 
 
 @click.group(
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage.",
+    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 stopped by Ctrl-C.",
 )
 @click.version_option(package_name="gossamer", prog_name="gossamer")
 def main() -> None:
@@ -30,133 +48,192 @@ def main() -> None:
 
     \b
     Examples:
-      gossamer demo            the whole story: train, sparsify, measure
-      gossamer doctor          what this machine offers
-      gossamer doctor --json   the same, for a program or a bug report
+      gossamer demo                    the whole story: train, sparsify, pack, measure, report
+      gossamer bench cpu               sparse layers against dense torch, torch CSR and scipy
+      gossamer inspect m.safetensors   what is in a saved model
+      gossamer report m.safetensors    a page about a saved model
+      gossamer doctor                  what this machine offers, and what is missing
+    \b
+    Completion, for bash (zsh, fish: the same with their names):
+      eval "$(gossamer completion bash)"
     """
 
 
-@main.command()
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@main.command(short_help="The whole story: train, sparsify, pack, measure, report.")
+@click.option("--report", "path", default="gossamer-report.html", show_default=True, help="Where to write the page.")
+@as_json_option
+def demo(path: str, as_json: bool) -> None:
+    """Run the whole story in under two minutes on two cores, with no download.
+
+    Trains a small model on real data, makes it sparse in three ways, packs it, measures dense against sparse, and
+    writes a page about it. Every figure is measured in that run.
+
+    \b
+    Examples:
+      gossamer demo
+      gossamer demo --report digits.html
+      gossamer demo --json | jq '.rows[].gain'
+    """
+    with failing_plainly("demo"):
+        story = importlib.import_module("gossamer.demo")
+        rows = story.run(path)
+    if as_json:
+        click.echo(json.dumps({"rows": story.plain(rows), "report": path}, indent=2))
+        return
+    console = _console()
+    console.print(story.table(rows))
+    console.print(f"{path}: layers, masks, roofline, curves", highlight=False)
+
+
+@main.command(short_help="Tables against what you would use instead.")
+@click.argument("suite", type=click.Choice(SUITES), required=False)
+@click.option("--full", is_flag=True, help="The grid that the docs publish: many minutes.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Write the results as JSON, too.")
+@as_json_option
+def bench(suite: str | None, full: bool, out: str | None, as_json: bool) -> None:
+    """Measure against what you would use instead; a minute or two without --full.
+
+    \b
+    cpu        sparse layers against dense torch, torch CSR and scipy
+    gpu        sparse layers on the GPU
+    compiler   compiled einsums against torch and scipy
+    training   methods of sparse training: accuracy by sparsity
+    pruning    methods of pruning: what they keep, and how long they take
+
+    \b
+    Examples:
+      gossamer bench cpu
+      gossamer bench training --json > training.json
+      gossamer bench cpu --full --out cpu.json
+    """
+    name = suite or "cpu"
+    with failing_plainly("bench"):
+        room = importlib.import_module("gossamer.bench")
+        results = room.run(name, quick=not full)
+        text = json.dumps(results, indent=2, default=str)
+        if out:
+            importlib.import_module("gossamer.report.page").write_whole(out, text + "\n")
+    if as_json:
+        click.echo(text)
+        return
+    console = _console()
+    for table in room.tables(name, results):
+        console.print(table)
+
+
+@main.command(short_help="What is in a saved model.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@as_json_option
+def inspect(file: str, as_json: bool) -> None:
+    """Show what is in a saved model: every tensor, its format, sparsity and bytes.
+
+    All of the file is read and checked on the way.
+
+    \b
+    Examples:
+      gossamer inspect model.safetensors
+      gossamer inspect model.safetensors --json | jq '.total.sparsity'
+    """
+    from gossamer.inspecting import found_in, table
+
+    with failing_plainly("inspect"):
+        found = found_in(file)
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _console().print(table(found))
+
+
+@main.command(short_help="One HTML page about a saved model.")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--out", default="gossamer-report.html", show_default=True, help="Where to write the page.")
+@click.option("--tokens", type=int, multiple=True, default=(1, 256), show_default=True, help="May be given again.")
+@click.option("--no-times", is_flag=True, help="Don't measure; only look.")
+@as_json_option
+def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json: bool) -> None:
+    """Write one HTML page about a saved model: layers, masks, times, roofline.
+
+    FILE is of gs.save, or any safetensors file. In Python, gs.report(model, path) knows more: training curves, churn,
+    accuracy.
+
+    \b
+    Examples:
+      gossamer report model.safetensors
+      gossamer report model.safetensors --out page.html --tokens 1 --tokens 64
+    """
+    from gossamer.inspecting import tensors_in
+
+    with failing_plainly("report"):
+        make = importlib.import_module("gossamer.report").report
+        found = make(tensors_in(file), out, tokens=tokens, title=file, measure=not no_times)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+        return
+    console = _console()
+    console.print(found.table())
+    console.print(out, highlight=False)
+
+
+@main.command(short_help="What this machine offers, and what is missing.")
+@as_json_option
 def doctor(as_json: bool) -> None:
-    """Show what this machine offers: ISA, compiler, GPU, caches.
+    """Show what this machine offers, what is missing, and the command that puts it right.
+
+    Exits with 1 if something that gossamer's speed depends on is missing.
 
     \b
     Examples:
       gossamer doctor
       gossamer doctor --json | jq .cpu.isa
     """
-    facts = examine()
+    room = importlib.import_module("gossamer.doctor")
+    facts = room.examine()
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        _print_table(facts)
+        console = _console()
+        console.print(room.table(facts))
+        console.print()
+        console.print(room.advice(facts))
+    if any(finding["serious"] for finding in facts["findings"]):
+        sys.exit(1)
 
 
-@main.command()
-def demo() -> None:
-    """Run the whole story in under two minutes on two cores.
+@main.command(short_help="Let a shell complete commands and options.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes a shell complete gossamer's commands and options.
 
     \b
-    Example:
-      gossamer demo
+    Examples:
+      eval "$(gossamer completion bash)"              in ~/.bashrc
+      eval "$(gossamer completion zsh)"               in ~/.zshrc
+      gossamer completion fish > ~/.config/fish/completions/gossamer.fish
     """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(main, {}, "gossamer", "_GOSSAMER_COMPLETE").source())
+
+
+@contextmanager
+def failing_plainly(command: str) -> Iterator[None]:
+    """Turn what a user can put right into one line; anything else is a bug, and keeps its traceback."""
     try:
-        story = importlib.import_module("gossamer.demo")
+        yield
     except ModuleNotFoundError as error:
-        if error.name == "gossamer.demo":
-            raise click.ClickException("this build of gossamer carries no demo.") from error
-        if error.name == "sklearn":
-            raise click.ClickException("the demo needs scikit-learn: pip install 'gossamer[demo]'") from error
-        raise
-    story.run()
+        extra = {"sklearn": "demo"}.get(error.name or "")
+        fix = f"pip install 'gossamer[{extra}]'" if extra else f"pip install {error.name}"
+        raise click.ClickException(f"{command} needs {error.name}: {fix}") from error
+    except (ValueError, NotImplementedError, OSError, ImportError) as error:
+        raise click.ClickException(str(error)) from error
 
 
-def examine() -> dict[str, Any]:
-    """Collect what `gossamer doctor` shows: plain values only, ready for JSON."""
-    import torch
-
-    return {
-        "gossamer": importlib.metadata.version("gossamer"),
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "torch": {
-            "version": torch.__version__,
-            "build": f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU",
-            "threads": torch.get_num_threads(),
-            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        },
-        "cpu": _cpu(),
-        "compiler": _compiler(),
-        "gpus": [_gpu(torch.cuda.get_device_properties(i)) for i in range(torch.cuda.device_count())],
-        "cache": str(cache_dir()),
-    }
-
-
-def cache_dir() -> Path:
-    """Return where built code is kept: `$GOSSAMER_CACHE`, or `gossamer` in the user's cache folder."""
-    if own := os.environ.get("GOSSAMER_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gossamer"
-
-
-def _cpu() -> dict[str, Any]:
-    """Return model, usable cores and instruction sets; from /proc/cpuinfo where there is one."""
-    info: dict[str, str] = {}
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        first = cpuinfo.read_text().split("\n\n", 1)[0]
-        info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    flags = set(info.get("flags", info.get("Features", "")).split())
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return {
-        "model": info.get("model name") or platform.processor() or platform.machine(),
-        "cores": cores,
-        "isa": {name: name in flags for name in ISA},
-    }
-
-
-def _compiler() -> dict[str, str] | None:
-    """Return the C compiler that would build native code: `$CC`, or the first of cc, gcc and clang."""
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        if path := shutil.which(name):
-            answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-            return {"path": path, "version": (answer.stdout.splitlines() or ["unknown"])[0]}
-    return None
-
-
-def _gpu(properties: Any) -> dict[str, Any]:
-    return {
-        "name": properties.name,
-        "capability": f"{properties.major}.{properties.minor}",
-        "memory_gib": round(properties.total_memory / 2**30, 1),
-    }
-
-
-def _print_table(facts: dict[str, Any]) -> None:
+def _console() -> Console:
     from rich.console import Console
-    from rich.table import Table
 
-    torch_, cpu, compiler = facts["torch"], facts["cpu"], facts["compiler"]
-    has = [name for name, present in cpu["isa"].items() if present]
-    gpus = [f"{g['name']}, {g['memory_gib']} GiB, compute {g['capability']}" for g in facts["gpus"]]
-    rows = {
-        "gossamer": facts["gossamer"],
-        "Python": facts["python"],
-        "torch": f"{torch_['version']} ({torch_['build']} build)",
-        "CPU": f"{cpu['model']}, {cpu['cores']} cores",
-        "ISA": " ".join(has) or "[dim]none of " + " ".join(ISA) + "[/]",
-        "torch uses": f"{torch_['cpu_capability']}, {torch_['threads']} threads",
-        "C compiler": f"{compiler['version']}\n[dim]{compiler['path']}[/]" if compiler else "[yellow]none found[/]",
-        "GPU": "\n".join(gpus) or "[dim]none[/]",
-        "cache": facts["cache"],
-    }
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="bold cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows.items():
-        table.add_row(name, value)
-    Console().print(table)
+    return Console(width=None if sys.stdout.isatty() else 130)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Nothing of ours is imported here, and nothing is compiled at install time: see :
 """
 
 from gossamer.native.build import BuildError, build, cache_dir, compiler
+from gossamer.native.ceilings import Ceilings, ceilings
 from gossamer.native.library import isa, load, why_not
 
-__all__ = ["BuildError", "build", "cache_dir", "compiler", "isa", "load", "why_not"]
+__all__ = ["BuildError", "Ceilings", "build", "cache_dir", "ceilings", "compiler", "isa", "load", "why_not"]

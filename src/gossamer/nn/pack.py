@@ -17,6 +17,7 @@ from gossamer.nn.names import inputs_first
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.packed_kernels import STORED
+from gossamer.progress import watched
 from gossamer.tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -94,7 +95,9 @@ class PackReport:
         return captured.get().rstrip()
 
 
-def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) -> PackReport:
+def pack_(
+    model: nn.Module, example_inputs: Any = None, *, tune: bool = True, show_progress: bool | None = None
+) -> PackReport:
     """Put every sparse layer into the format that is fastest on this machine, in place; prints a table.
 
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
@@ -111,6 +114,8 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
         layers are judged by 1, 16 and 128 tokens.
     tune
         False takes the format from a model of the costs instead of a measurement.
+    show_progress
+        None: if standard error is a terminal. Stopped by Ctrl-C, each layer is packed or as it was, and all is usable.
 
     Returns
     -------
@@ -129,7 +134,7 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
-    for name, module in weights.items():
+    for name, module in watched("packing", weights.items(), show_progress):
         seen = sorted(shapes.get(name, ()))
         if not isinstance(module, nn.Conv2d):
             inputs = module.weight.shape[0 if inputs_first(module) else 1]

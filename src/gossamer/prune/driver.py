@@ -18,13 +18,13 @@ from gossamer.nn.names import Where, by_layer, chosen
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern, Unstructured, as_pattern
+from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, add_gradients, run, samples
 from gossamer.prune.checkpoint import Checkpoint
 from gossamer.prune.curvature import Gram
 from gossamer.prune.fisher import BlockFisher
 from gossamer.prune.layers import Layer, prunable
 from gossamer.prune.methods import OBS, Known, Magnitude, Method, Pruned
-from gossamer.prune.progress import progress
 from gossamer.prune.repair import least_squares
 from gossamer.prune.report import LayerReport, Report
 from gossamer.prune.walk import Walk

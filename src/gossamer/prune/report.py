@@ -84,17 +84,16 @@ class Report:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, or, to a path that ends in ``.html``, as a page that needs nothing else."""
+        from gossamer.report.page import write_whole
+        from gossamer.report.pruning import page
+
         html = Path(path).suffix == ".html"
-        text = self._drawn().export_html() if html else json.dumps(self.to_dict(), indent=2) + "\n"
-        Path(path).write_text(text, encoding="utf-8")
+        write_whole(path, page(self).html() if html else json.dumps(self.to_dict(), indent=2) + "\n")
 
     def __str__(self) -> str:
-        return self._drawn().export_text().rstrip()
-
-    def _drawn(self) -> Console:
         console = Console(width=140, record=True, file=io.StringIO())
         console.print(self.table())
-        return console
+        return console.export_text().rstrip()
 
     def table(self) -> Table:
         """Return the report as a rich table."""

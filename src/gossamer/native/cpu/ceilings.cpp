@@ -1,4 +1,4 @@
-// The two ceilings of one core: multiply-adds a second, and bytes read a second from memory that no cache holds.
+// The ceilings of one core: multiply-adds a second, and bytes read a second from a cache or from memory.
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>

@@ -1,0 +1,187 @@
+"""The layers of a model: what they hold, how long they take, dense and as they are, and which kernel runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gossamer import native
+from gossamer.formats.packed import PackedRows
+from gossamer.nn.names import LAYERS, inputs_first
+from gossamer.nn.pack import _call as call_of
+from gossamer.nn.pack import _shapes as shapes_of
+from gossamer.nn.pack import _tokens as tokens_of
+from gossamer.ops import explain
+from gossamer.report.masks import Picture, picture
+from gossamer.report.recognise import recognise
+from gossamer.report.timing import interleaved
+from gossamer.tensor import SparseTensor
+
+Call = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One layer at one number of tokens: microseconds."""
+
+    case: str
+    tokens: int
+    dense_us: float
+    us: float
+
+    @property
+    def gain(self) -> float:
+        """How many times faster than dense."""
+        return self.dense_us / self.us
+
+
+@dataclass(frozen=True)
+class LayerFacts:
+    """One weight of a model.
+
+    Examples
+    --------
+    >>> fact = LayerFacts("", "fc.weight", (8, 8), "2:4", "CSR()", 0.5, 32, 140, 256, "linear", "native", ())
+    >>> fact.flops(10), fact.intensity(10)
+    (640, 0.8205128205128205)
+    """
+
+    model: str
+    name: str
+    shape: tuple[int, ...]
+    pattern: str
+    format: str
+    sparsity: float
+    kept: int
+    bytes: int
+    dense_bytes: int
+    kernel: str
+    why: str
+    times: tuple[Timed, ...]
+    mask: Picture | None = None
+
+    @property
+    def size(self) -> int:
+        """How many values a dense weight of the shape has."""
+        return torch.Size(self.shape).numel()
+
+    def flops(self, tokens: int, dense: bool = False) -> int:
+        """Multiplications and additions for so many tokens."""
+        return 2 * tokens * (self.size if dense else self.kept)
+
+    def intensity(self, tokens: int, dense: bool = False) -> float:
+        """Operations for each byte of weight, input and output."""
+        each = self.dense_bytes / max(self.size, 1)
+        moved = tokens * (self.shape[0] + self.size / max(self.shape[0], 1)) * each
+        return self.flops(tokens, dense) / max((self.dense_bytes if dense else self.bytes) + moved, 1)
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight to report on, and how a layer would use it: for each case the shape of its input."""
+
+    name: str
+    value: Tensor
+    call: Call
+    cases: tuple[tuple[str, int, tuple[int, ...]], ...]  # title, tokens, shape
+    turned: bool = False  # inputs first, as the Conv1D of transformers has them
+
+
+def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
+    """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
+    layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if _is_layer(m)}
+    measured = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d) or inputs_first(m)}
+    seen = shapes_of(model, example, measured)
+    for name, parameter in model.named_parameters():
+        module = measured.get(name)
+        if name not in layers and not isinstance(parameter, SparseTensor):
+            continue
+        value, turned = parameter.detach(), module is not None and inputs_first(module)
+        cases: list[tuple[str, int, tuple[int, ...]]] = []
+        if module is not None and not isinstance(module, nn.Conv2d):
+            cases += [(_title(n), n, (n, value.shape[0 if turned else 1])) for n in tokens]
+        if module is not None:
+            cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]
+        call: Call = F.linear if module is None else call_of(module)
+        yield Weight(name, value, call, tuple(cases), turned)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    return isinstance(module, LAYERS) or inputs_first(module)
+
+
+def weights_in(tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> Iterator[Weight]:
+    """Yield the matrices among named tensors, taken for weights of linear layers: all a file tells."""
+    for name, value in tensors.items():
+        if value.dim() >= 2 and (value.is_floating_point() or isinstance(value, SparseTensor)):
+            linear = value.dim() == 2 and "embed" not in name
+            cases = [(_title(n), n, (n, value.shape[1])) for n in tokens] if linear else []
+            yield Weight(name, value.detach(), F.linear, tuple(cases))
+
+
+def _title(tokens: int) -> str:
+    return f"{tokens:,} token{'s' * (tokens != 1)}"
+
+
+def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts:
+    """Look at one weight, and measure it for `seconds` a case and format; 0: not at all."""
+    value = weight.value
+    sparse = isinstance(value, SparseTensor)
+    dense = value.to_dense() if sparse else value
+    mask = value.mask() if isinstance(value, SparseTensor) else value != 0
+    matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
+    kept, size = int(mask.sum()), max(mask.numel(), 1)
+    pattern = recognise(matrix.cpu()) if sparse or kept < 0.7 * size else "dense"
+    stored = value.nbytes if sparse else dense.numel() * dense.element_size()
+    kernel, why = _kernel(weight)
+    return LayerFacts(
+        model,
+        weight.name,
+        tuple(dense.shape),
+        pattern,
+        str(value.format) if isinstance(value, SparseTensor) else "Dense()",
+        1 - kept / size,
+        kept if sparse else dense.numel(),
+        stored,
+        dense.numel() * dense.element_size(),
+        kernel,
+        why,
+        tuple(_measured(weight, dense, seconds)) if seconds else (),
+        picture(matrix) if drawn and pattern != "dense" else None,
+    )
+
+
+def _measured(weight: Weight, dense: Tensor, seconds: float) -> Iterator[Timed]:
+    with torch.no_grad():
+        for title, tokens, shape in weight.cases:
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense)
+            calls = {"dense": lambda x=x: weight.call(x, dense)}
+            if isinstance(weight.value, SparseTensor):
+                calls["sparse"] = lambda x=x: weight.call(x, weight.value)
+            times = interleaved(calls, seconds)
+            yield Timed(title, tokens, times["dense"] * 1e6, times.get("sparse", times["dense"]) * 1e6)
+
+
+def _kernel(weight: Weight) -> tuple[str, str]:
+    """Which function runs for the first case, and why."""
+    value = weight.value
+    if not isinstance(value, SparseTensor):
+        return "torch", "the weight is dense"
+    if value.dim() not in (2, 4):
+        return "by the operator", f"a weight of {value.dim()} dimensions is computed as its operator asks"
+    x = torch.empty(1, value.shape[1], *((8, 8) if value.dim() == 4 else ()), dtype=value.dtype, device="meta")
+    said = (
+        explain(torch.addmm, x, x, value)
+        if weight.turned
+        else explain(F.linear if x.dim() == 2 else F.conv2d, x, value)
+    )
+    where = said.function.removeprefix("gossamer.")
+    if isinstance(value.format, PackedRows) and said.how == "native":
+        have = native.isa()
+        return where, f"{said.why}; {f'kernels for {have}' if have else 'no native kernels: ' + native.why_not()}"
+    return where, f"{said.how}: {said.why}"

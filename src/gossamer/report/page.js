@@ -1,0 +1,22 @@
+// A click on a column's title sorts the table by it; another click turns the order round. Empty cells stay last.
+for (const table of document.querySelectorAll("table.sorts")) {
+  const body = table.tBodies[0];
+  for (const button of table.querySelectorAll("th button")) {
+    button.addEventListener("click", () => {
+      const head = button.closest("th");
+      const numbers = head.classList.contains("n");
+      const before = head.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : numbers;
+      for (const other of table.querySelectorAll("th")) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      const key = (row) => row.cells[head.cellIndex].dataset.v;
+      const compare = (a, b) => (numbers ? a - b : a.localeCompare(b, undefined, { numeric: true }));
+      const rows = [...body.rows].sort((one, other) => {
+        const a = key(one), b = key(other);
+        if (a === "" || b === "") return (a === "") - (b === "");
+        return down ? compare(b, a) : compare(a, b);
+      });
+      body.append(...rows);
+    });
+  }
+}

@@ -1,0 +1,50 @@
+"""The room of benchmarks: suites are found, run quickly, and are shown."""
+
+import sys
+
+import pytest
+import torch
+
+from gossamer import bench
+from gossamer.bench import cpu
+from gossamer.bench.show import tables_of
+
+
+def test_suites_of_the_package_and_of_a_clone(tmp_path, monkeypatch):
+    assert bench.suite("pruning").__name__ == "gossamer.bench.pruning"
+    with pytest.raises(ValueError, match="there are cpu, gpu"):
+        bench.suite("tpu")
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "compiler.py").write_text("def run(quick):\n    return {'quick': quick}\n")
+    monkeypatch.setattr(bench, "_ROOTS", (tmp_path,))
+    monkeypatch.setattr(bench.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in [n for n in sys.modules if n.split(".")[0] == "benchmarks"]:
+        monkeypatch.delitem(sys.modules, name)
+    assert bench.run("compiler", quick=True) == {"quick": True}
+    monkeypatch.delitem(sys.modules, "benchmarks.compiler")
+    monkeypatch.delitem(sys.modules, "benchmarks", raising=False)
+    with pytest.raises(NotImplementedError, match=r"benchmarks/gpu\.py"):
+        bench.suite("gpu")
+
+
+def test_cpu_quick_measures_and_shows(monkeypatch):
+    monkeypatch.setattr(cpu, "SHAPES", ((64, 64),))
+    threads = torch.get_num_threads()
+    results = cpu.run(quick=True, parts=("linear",))
+    assert torch.get_num_threads() == threads
+    names = {row["name"] for row in results["linear"]}
+    assert {"dense", "unstructured 90%", "grouped 1:10", "torch CSR 90%"} <= names
+    assert all(row["us"] > 0 for row in results["linear"])
+    (table,) = bench.tables("cpu", results)
+    assert table.row_count == len(names)
+    gains = cpu.gains(results["linear"])
+    assert gains[1, 1, "dense"] == 1.0
+
+
+def test_any_results_become_tables():
+    results = {"a": 1, "text": "two\nlines", "part": {"rows": [{"x": 1.5, "y": None}, {"z": (2, 3)}]}, "none": []}
+    figures, rows = tables_of(results)
+    assert figures.row_count == 1
+    assert rows.title == "part rows"
+    assert [str(column.header) for column in rows.columns] == ["x", "y", "z"]

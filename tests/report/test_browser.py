@@ -1,0 +1,116 @@
+"""The page in a real browser: it opens without a word on the console, sorts, and fits a phone, light and dark."""
+
+import shutil
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer as gs
+
+api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    """A page with everything a page can have."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 128), nn.ReLU(), nn.Linear(128, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, sparsity=0.8, every=1, until=100)
+    for _ in range(3):
+        model(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+        method.step()
+    path = tmp_path_factory.mktemp("report") / "page.html"
+    more = {"training": method, "curves": {"loss": [3.0, 2.0, 1.0]}, "accuracy": [("a", 0.0, 0.9), ("b", 0.8, 0.85)]}
+    gs.report(model, path, tokens=[1, 4], title="a <b>bold</b> title", **more)
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser, url):
+    """Opens the page; at the end nothing may have been said or fetched."""
+    said, fetched, contexts = [], [], []
+
+    def opened(width=1200, height=900, scheme="light"):
+        contexts.append(browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme))
+        page = contexts[-1].new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: fetched.append(request.url))
+        page.goto(url)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert said == []
+    assert [u for u in fetched if not u.startswith("data:")] == [url] * len(contexts)
+
+
+def column(page, number):
+    cells = page.locator("table.sorts").first.locator(f"tbody tr td:nth-child({number})")
+    return [cell.get_attribute("data-v") for cell in cells.all()]
+
+
+def test_sorts_by_click_and_back(open_page):
+    page = open_page()
+    assert page.title() == "a <b>bold</b> title"
+    titles = page.locator("table.sorts").first.locator("th").all_inner_texts()
+    number = 1 + next(i for i, title in enumerate(titles) if title.startswith("sparsity"))
+    button = page.locator("table.sorts").first.locator("th button").nth(number - 1)
+    before = column(page, number)
+    assert len(set(before)) == 3
+    button.click()
+    assert column(page, number) == sorted(before, key=float, reverse=True)
+    button.click()
+    assert column(page, number) == sorted(before, key=float)
+    page.locator("table.sorts").first.locator("th button").first.click()
+    assert column(page, 1) == ["0.weight", "2.weight", "4.weight"]
+
+
+def test_has_every_section_and_draws_it(open_page):
+    page = open_page()
+    heads = page.locator("h2").all_inner_texts()
+    wanted = ["Layers", "Sparsity by layer", "Masks", "Roofline", "Training", "Accuracy against sparsity"]
+    assert [h for h in heads if h != "Roofline"] == [w for w in wanted if w != "Roofline"]  # needs a compiler
+    for svg in page.locator("figure svg").all():
+        box = svg.bounding_box()
+        assert box["width"] > 100 and box["height"] > 20
+
+
+@pytest.mark.parametrize("width", [360, 390])
+def test_fits_a_phone(open_page, width):
+    page = open_page(width, 800)
+    assert (
+        page.evaluate("document.documentElement.scrollWidth") == width
+    )  # no scrolling sideways; tables have their own
+    assert page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)") >= 15
+    smallest = page.evaluate(
+        """Math.min(...[...document.querySelectorAll("figure svg text")].map((text) => {
+             const svg = text.ownerSVGElement;
+             return 12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width; }))"""
+    )
+    assert smallest >= 9
+
+
+def test_light_and_dark(open_page):
+    colors = {}
+    for scheme in ("light", "dark"):
+        page = open_page(scheme=scheme)
+        style = "getComputedStyle(document.body)"
+        colors[scheme] = [page.evaluate(f"{style}.{what}") for what in ("backgroundColor", "color")]
+        luma = [sum(map(int, c[4:-1].split(","))) / 3 for c in colors[scheme]]
+        assert abs(luma[0] - luma[1]) > 150  # dark on light, or light on dark
+    assert colors["light"] != colors["dark"]

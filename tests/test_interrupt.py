@@ -1,0 +1,133 @@
+"""Ctrl-C in the middle of long work: files are the old or the new ones, and models are whole and usable."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+
+import gossamer as gs
+from gossamer import cli
+from gossamer.nn import pack
+from gossamer.prune import methods
+from gossamer.report import make
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def interrupting(function, after):
+    """The function, and a real SIGINT at call number `after`."""
+    calls = []
+
+    def wrapped(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == after:
+            signal.raise_signal(signal.SIGINT)
+        return function(*args, **kwargs)
+
+    return wrapped
+
+
+def test_pack_leaves_each_layer_packed_or_as_it_was(monkeypatch, capsys):
+    model, x = gs.sparsify_(network(), "90%"), torch.randn(8, 64)
+    expected = model(x).detach()
+    monkeypatch.setattr(pack, "replace", interrupting(pack.replace, 2))
+    with pytest.raises(KeyboardInterrupt):
+        gs.pack_(model, tune=False)
+    torch.testing.assert_close(model(x).detach(), expected)
+    monkeypatch.undo()
+    assert len(gs.pack_(model, tune=False).layers) == 3
+    torch.testing.assert_close(model(x).detach(), expected)
+
+
+@pytest.mark.parametrize("format", [None, gs.CSR()], ids=str)
+def test_pruning_leaves_each_layer_pruned_or_as_it_was(monkeypatch, format):
+    model, dense = network(), network()
+    prune = methods.SparseGPT.prune
+    monkeypatch.setattr(methods.SparseGPT, "prune", interrupting(prune, 2))
+    with pytest.raises(KeyboardInterrupt):
+        gs.prune.oneshot(model, "2:4", [torch.randn(64, 64)], method="sparsegpt", format=format)
+    for mine, before in zip(model.parameters(), dense.parameters(), strict=True):
+        if isinstance(mine, gs.SparseTensor):
+            assert mine.sparsity == 0.5
+        else:
+            assert torch.equal(mine, before)
+    assert model.training  # evaluation mode was for the run alone
+    assert model(torch.randn(2, 64)).isfinite().all()
+    monkeypatch.undo()
+    assert gs.prune.oneshot(model, "2:4", [torch.randn(64, 64)], method="sparsegpt").sparsity == 0.5
+
+
+def test_pruning_goes_on_from_its_checkpoint(monkeypatch, tmp_path):
+    batches = [torch.randn(64, 64)]
+    whole, model = network(), network()
+    gs.prune.oneshot(whole, "2:4", batches, method="sparsegpt")
+    monkeypatch.setattr(methods.SparseGPT, "prune", interrupting(methods.SparseGPT.prune, 3))
+    with pytest.raises(KeyboardInterrupt):
+        gs.prune.oneshot(model, "2:4", batches, method="sparsegpt", checkpoint=tmp_path)
+    monkeypatch.undo()
+    again = network()
+    gs.prune.oneshot(again, "2:4", batches, method="sparsegpt", checkpoint=tmp_path)
+    for mine, theirs in zip(again.parameters(), whole.parameters(), strict=True):
+        assert torch.equal(mine.detach().to_dense(), theirs.detach().to_dense())
+
+
+def test_gradual_pruning_leaves_a_model_that_computes():
+    model, x = network(), torch.randn(16, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+    def train_step(model, distill):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+
+    with pytest.raises(KeyboardInterrupt):
+        gs.prune.gradual(model, "2:8", interrupting(train_step, 7), steps=16)
+    assert all(type(p) is nn.Parameter and p.isfinite().all() for p in model.parameters())
+    assert gs.prune.gradual(model, "2:8", train_step, steps=4).sparsity == 0.75
+
+
+def test_a_report_is_the_old_one_until_it_is_the_new_one(monkeypatch, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    monkeypatch.setattr(make, "facts", interrupting(make.facts, 2))
+    with pytest.raises(KeyboardInterrupt):
+        gs.report(network(), page, measure=False)
+    assert page.read_text() == "old"
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_the_demo_stops_quietly(monkeypatch, tmp_path):
+    demo = pytest.importorskip("gossamer.demo")
+    page = tmp_path / "page.html"
+    page.write_text("old")
+    monkeypatch.setattr(demo, "WIDTH", 64)
+    monkeypatch.setattr(demo, "step_of", interrupting(demo.step_of, 20))
+    result = CliRunner().invoke(cli.main, ["demo", "--report", str(page)])
+    assert result.exit_code == 130
+    assert "Traceback" not in result.output
+    assert page.read_text() == "old"
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_from_outside(tmp_path):
+    """A shell's Ctrl-C: the signal comes from elsewhere, at a time that nobody chose."""
+    pytest.importorskip("sklearn")
+    code = "import gossamer.demo, sys; print('ready', flush=True); from gossamer.cli import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "demo", "--report", str(tmp_path / "page.html")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130, err
+    assert (out, err.strip()) == ("", "stopped; files are as they were, or whole")
+    assert os.listdir(tmp_path) == []
