@@ -1,0 +1,311 @@
+"""gs.einsum and gs.compile: any expression over tensors of any format, forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import NotationError, Statement, interpret, parse
+from gossamer.compiler.algebra import Access, Op, Tree, derivative, needed, operands, product, renumber
+from gossamer.compiler.algebra import ZERO as NOTHING
+from gossamer.formats import COO, CSF, CSR, Dense, Format, Structure, as_format
+from gossamer.formats.levels import Compressed, Singleton
+from gossamer.formats.levels import Dense as DenseLevel
+from gossamer.ops.plans import Arg, Plan
+from gossamer.tensor import SparseTensor, WantsDenseGradient, build, tracked, values_of
+
+_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
+    """Compute an expression in index notation over dense and sparse tensors; the loops are compiled for their formats.
+
+    Parameters
+    ----------
+    expression
+        As for ``torch.einsum``, and more: see :mod:`gossamer.compiler.notation`.
+    *tensors
+        The operands, dense or in any format.
+    out
+        Format of the result. By default it has the entries of the first sparse operand that has the same indices and
+        whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
+        (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
+        fewer than two dimensions.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.CSR())
+    >>> gs.einsum("ik,kj->ij", a, torch.eye(2))
+    tensor([[0., 3.],
+            [4., 0.]])
+    >>> gs.einsum("ik,kj->ij", a, a)
+    SparseTensor(shape=(2, 2), format=CSR(), dtype=float32, nnz=2, density=50.0 %, bytes=28 of 16)
+    >>> gs.einsum("max: ij->j", a)
+    tensor([4., 3.])
+    """
+    format = None if out is None else as_format(out)
+    try:
+        return _einsum(expression, tensors, format)
+    except WantsDenseGradient:
+        dense = [t.to_dense() if isinstance(t, SparseTensor) and tracked(t) and t.grad_format else t for t in tensors]
+        return _einsum(expression, dense, format)
+
+
+def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
+    statement = parse(expression, [t.dim() for t in tensors])
+    _check_types(expression, tensors)
+    if not tensors:
+        raise NotationError(f"{expression!r}: there are no operands")
+    if not any(isinstance(t, SparseTensor) for t in tensors):
+        return _converted(interpret(statement, tensors) if ":" in expression else _torch(expression, statement, tensors), out)
+    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF):
+        return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
+    if tensors[0].dtype in _HALF:  # stored in half, summed in single precision
+        wide = _einsum(expression, [t.float() for t in tensors], out)
+        return wide.to(tensors[0].dtype)
+    if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
+        return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
+    sizes = _sizes(expression, statement, tensors)
+    statement, prepared = _prepare(statement, tensors, sizes)
+    return _computed(statement, prepared, sizes, out)
+
+
+def _torch(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
+    plain = all(c.isalpha() or c in " ,.->" for c in expression.replace("->", ""))
+    return torch.einsum(expression, *tensors) if plain and "-" not in expression.replace("->", "") else interpret(statement, tensors)
+
+
+def _dense(t: Tensor) -> Tensor:
+    return t.to_dense() if isinstance(t, SparseTensor) else t
+
+
+def _converted(result: Tensor, out: Format | None) -> Any:
+    from gossamer.ops.interop import from_dense
+
+    if out is None or isinstance(out, Dense):
+        return _dense(result)
+    return result.to_format(out) if isinstance(result, SparseTensor) else from_dense(result, out)
+
+
+def _check_types(expression: str, tensors: Sequence[Tensor]) -> None:
+    kinds = {(t.dtype, t.device) for t in tensors}
+    if len(kinds) > 1:
+        given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))
+        raise TypeError(f"{expression!r}: operands must have one type and one device, not {given}")
+
+
+def _sizes(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for k, (group, t) in enumerate(zip(statement.inputs, tensors, strict=True)):
+        for v, size in zip(group, t.shape, strict=True):
+            if sizes.get(v, 1) == 1:
+                sizes[v] = size
+            elif size not in (1, sizes[v]):
+                where = f"index {v!r}" if not v.startswith("_") else "a dimension of '...'"
+                raise ValueError(f"{expression!r}: {where} has size {sizes[v]}, but {size} in operand {k}")
+    return sizes
+
+
+class Prepared:
+    """An operand that is ready for the compiler: its values, and a structure if it is sparse."""
+
+    def __init__(self, values: Tensor, structure: Structure | None, vars: tuple[str, ...]) -> None:
+        self.values, self.structure, self.vars = values, structure, vars
+
+    def arg(self) -> Arg:
+        """Describe it without its values."""
+        if self.structure is not None:
+            return Arg(self.vars, self.structure, tuple(self.structure.shape))
+        return Arg(self.vars, None, tuple(self.values.shape), self.values.stride())
+
+
+def _prepare(
+    statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int]
+) -> tuple[Statement, list[Prepared]]:
+    """Leave to torch what it does well with dense operands: diagonals, dimensions that broadcast, sums of one alone."""
+    groups = [list(g) for g in statement.inputs]
+    prepared: list[Prepared] = []
+    multiplies = _only_products(statement.tree) and statement.reduce == "sum"
+    for k, t in enumerate(tensors):
+        names = groups[k]
+        if isinstance(t, SparseTensor) and t.dim():
+            for d, v in enumerate(names):
+                if t._dense_shape[d] == 1 and sizes[v] != 1:  # it broadcasts: an index of its own, with one value
+                    names[d] = f"{v}x{k}"
+                    sizes[names[d]] = 1
+            prepared.append(Prepared(values_of(t), t.structure, tuple(names)))
+            continue
+        t = _dense(t)
+        for v in [v for v in dict.fromkeys(names) if names.count(v) > 1]:
+            while names.count(v) > 1:
+                first, second = [d for d, name in enumerate(names) if name == v][:2]
+                if t.shape[first] != t.shape[second]:
+                    t = t.expand([sizes[v] if d in (first, second) else s for d, s in enumerate(t.shape)])
+                t = t.diagonal(dim1=first, dim2=second)
+                names[:] = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
+        for d in reversed(range(len(names))):
+            alone = names[d] not in statement.output and not any(
+                names[d] in g for j, g in enumerate(groups) if j != k
+            )
+            if t.shape[d] == 1 and sizes[names[d]] != 1:
+                t = t.squeeze(d)
+                del names[d]
+            elif alone and multiplies:
+                t = t.sum(d)
+                del names[d]
+        prepared.append(Prepared(t, None, tuple(names)))
+    inputs = tuple(p.vars for p in prepared)
+    summed = {v for g in statement.inputs for v in g} - set(statement.output)
+    every = {v for g in inputs for v in g} | set(statement.output)
+    for v in list(sizes):
+        if v not in every and not (v in summed and not multiplies):
+            del sizes[v]
+    return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
+
+
+def _only_products(tree: Tree) -> bool:
+    return not isinstance(tree, Op) or (tree.name in ("*", "neg") and all(_only_products(a) for a in tree.args))
+
+
+# -- what the result is
+
+
+def natural(format: Format, ndim: int) -> bool:
+    """Is the format an order of dimensions with one value an entry, as the compiler writes them?"""
+    levels = format.stack(ndim)
+    known = all(isinstance(level, (Compressed, Singleton)) or type(level) is DenseLevel for level in levels)
+    return known and not format.own_map and format.groups(ndim) == ndim and format.any_pattern and ndim > 0
+
+
+def infer(statement: Statement, structures: Sequence[Structure | None]) -> int | Format:
+    """Choose the form of a result; the rule is in the docstring of :func:`einsum`."""
+    sparse = frozenset(k for k, s in enumerate(structures) if s is not None)
+    points = needed(statement.tree, sparse)
+    always = frozenset.intersection(*points) if points else frozenset()
+    for k in sorted(always):
+        group = statement.inputs[k]
+        if group == statement.output and statement.reduce == "sum":
+            return k
+    from_sparse = all(set(statement.output) <= {v for k in point for v in statement.inputs[k]} for point in points)
+    if len(statement.output) < 2 or not from_sparse or not points or statement.reduce != "sum":
+        return Dense()
+    if all(structures[k].plain for k in sparse):  # type: ignore[union-attr]
+        return Dense()
+    for k in sorted(sparse):
+        format = structures[k].format  # type: ignore[union-attr]
+        if len(statement.inputs[k]) == len(statement.output) and natural(format, len(statement.output)):
+            return format
+    return CSR() if len(statement.output) == 2 else CSF()
+
+
+def _computed(statement: Statement, prepared: list[Prepared], sizes: dict[str, int], out: Format | None) -> Any:
+    inferred = infer(statement, [p.structure for p in prepared])
+    target: int | Format = inferred if out is None else out
+    if out is not None and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
+        target = inferred
+    after: Format | None = None
+    if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):
+        target, after = (inferred if isinstance(inferred, int) else COO() if statement.output else Dense()), target
+    form: str | int | Format = "dense" if isinstance(target, Dense) else target
+    values, structure = run(statement, prepared, sizes, form)
+    result = values if structure is None else build(values, structure)
+    return result if after is None else _converted(result, after)
+
+
+def run(
+    statement: Statement, prepared: list[Prepared], sizes: dict[str, int], out: str | int | Format
+) -> tuple[Tensor, Structure | None]:
+    """Compute a statement, differentiably: the values of the result, and its structure if it is sparse."""
+    call = _Call(statement, prepared, sizes, out)
+    if torch.is_grad_enabled() and any(p.values.requires_grad for p in prepared):
+        values = _Einsum.apply(call, *(p.values for p in prepared))
+        return values, call.structure
+    return call([p.values for p in prepared])
+
+
+class _Call:
+    """A statement on structures, waiting for values."""
+
+    def __init__(
+        self, statement: Statement, prepared: Sequence[Prepared], sizes: dict[str, int], out: str | int | Format
+    ) -> None:
+        self.statement, self.sizes, self.out = statement, sizes, out
+        self.structures = [p.structure for p in prepared]
+        self.args = [p.arg() for p in prepared]
+        self.structure: Structure | None = None
+
+    def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
+        plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out)
+        result, self.structure = plan([v.detach() for v in values])
+        return result, self.structure
+
+
+def plan_for(
+    statement: Statement, args: Sequence[Arg], sizes: dict[str, int], dtype: torch.dtype, out: str | int | Format
+) -> Plan:
+    """Return the plan for a statement on these operands; it is kept with the first sparse one's structure."""
+    home = next((a.structure.memo for a in args if a.structure is not None), _HOMELESS)
+    operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
+    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())))
+    found = home.get(key)
+    if found is None:
+        if len(home) > 256:
+            home.clear()
+        found = home[key] = Plan(statement, args, sizes, dtype, out)
+    return found
+
+
+_HOMELESS: dict[object, Any] = {}
+
+
+class _Einsum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+        ctx.call = call
+        ctx.save_for_backward(*values)
+        result, ctx.structure = call(values)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+        call, values = ctx.call, ctx.saved_tensors
+        grads = [
+            _gradient(call, values, grad.contiguous(), ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
+            for k in range(len(values))
+        ]
+        return (None, *grads)
+
+
+def _gradient(
+    call: _Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int
+) -> Tensor:
+    """Gradient of one operand: the derivative times what arrives, summed over what the operand does not have."""
+    s, slope = call.statement, derivative(call.statement.tree, k)
+    if slope == NOTHING:
+        return torch.zeros_like(values[k])
+    keep = [j for j in operands(slope) if j != k]
+    chosen = [k, *keep] if call.structures[k] is not None or k in operands(slope) else keep
+    number = {j: n + 1 for n, j in enumerate(chosen)}
+    factors: list[Tree] = [Access(0), renumber(slope, number)]
+    if call.structures[k] is not None:
+        factors.append(Access(number[k], stored=True))
+    inputs = (s.output, *(s.inputs[j] for j in chosen))
+    inner = Statement(inputs, s.inputs[k], product(factors))
+    prepared = [Prepared(grad, structure, s.output)]
+    prepared += [Prepared(values[j], call.structures[j], s.inputs[j]) for j in chosen]
+    out: str | int = number[k] if call.structures[k] is not None else "dense"
+    found, _ = run(inner, prepared, call.sizes, out)
+    if s.reduce == "mean":
+        count = 1
+        for v in s.summed:
+            count *= call.sizes[v]
+        found = found / count
+    return found
