@@ -7,6 +7,8 @@ and a sum along a sparse level has four. Integers are 64 bits wide.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gossamer.compiler import prelude
@@ -32,6 +34,7 @@ from gossamer.compiler.loops import (
     Store,
     Var,
     While,
+    add,
 )
 
 _BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
@@ -272,7 +275,7 @@ class Writer:
         *lets, last = s.body if s.body else [None]
         if not isinstance(last, Into) or last.sign != "+=" or not all(isinstance(x, Let) for x in lets) or s.role:
             return False
-        return self.vector_sum(s, last) if not lets else self.scalar_sums(s)
+        return self.vector_sum(s, last) if not lets else self.gathered_sum(s)
 
     def vector_sum(self, s: For, last: Into) -> bool:
         lanes = 64 // _BYTES[self.nest.value]
@@ -295,28 +298,59 @@ class Writer:
         self.put(f"  for (; {s.var} < {s.var}_stop; ++{s.var}) {name} += {self.expr(last.value)}; }}")
         return True
 
-    def scalar_sums(self, s: For) -> bool:
+    def gathered_sum(self, s: For) -> bool:
+        """Sum along a sparse level: values side by side are loaded as vectors, others lane by lane into one."""
         last = s.body[-1]
         assert isinstance(last, Into)
-        q, name = f"{s.var}_0", last.name
-        self.put(f"{{ real {', '.join(f'{name}_{u} = 0' for u in range(1, 4))}; long {q} = {self.expr(s.begin)};")
-        self.put(f"  const long {s.var}_stop = {self.expr(s.end)};")
-        self.put(f"  for (; {q} + 4 <= {s.var}_stop; {q} += 4) {{")
-        for u in range(4):
-            self.put(f"    {{ const long {s.var} = {q} + {u};")
-            self.depth += 2
-            for x in s.body[:-1]:
-                self.simple(x)
-            self.put(f"{name}{f'_{u}' if u else ''} += {self.expr(last.value)}; }}")
-            self.depth -= 2
-        self.put("  }")
-        self.put(f"  for (long {s.var} = {q}; {s.var} < {s.var}_stop; ++{s.var}) {{")
-        self.depth += 1
-        for x in s.body:
-            self.simple(x)
-        self.depth -= 1
-        self.put(f"  }}  {name} += ({name}_1 + {name}_2) + {name}_3; }}")
+        names = {x.name: x.value for x in s.body[:-1] if isinstance(x, Let)}
+        value = substituted(last.value, names)
+        lanes = 32 // _BYTES[self.nest.value]
+        self.lanes = Lanes(s.var, lanes, 2)
+        try:
+            values = [self.gather(value, u) for u in range(2)]
+        except NotLinear:
+            return False
+        finally:
+            self.lanes = None
+        q, name, v = s.var, last.name, f"v{lanes}"
+        self.put(f"{{ {v} {name}_0 = {{0}}, {name}_1 = {{0}}; long {q} = {self.expr(s.begin)};")
+        self.put(f"  const long {q}_stop = {self.expr(s.end)};")
+        self.put(f"  for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
+        self.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
+        self.put(f"  if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
+        self.put(f"  for (; {q} < {q}_stop; ++{q}) {name} += {self.expr(value)};")
+        self.put(f"  {name} += {v}_sum({name}_0 + {name}_1); }}")
         return True
+
+    def gather(self, e: Expr, u: int) -> str:
+        """A value in the lanes of vector u of a sparse loop."""
+        lanes = self.lanes
+        assert lanes is not None
+        if not _mentions(e, lanes.var):
+            return self.expr(e)
+        if isinstance(e, Load):
+            with contextlib.suppress(NotLinear):
+                return self.vector(e, u)
+            each = [self.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))})) for x in range(lanes.width)]
+            return f"(({lanes.type}){{{', '.join(each)}}})"
+        if not isinstance(e, Bin) or e.sign not in ("+", "-", "*"):
+            raise NotLinear
+        return f"({self.gather(e.left, u)} {e.sign} {self.gather(e.right, u)})"
+
+
+def substituted(e: Expr, names: Mapping[str, Expr]) -> Expr:
+    """Return an expression with others in the place of some names."""
+    if isinstance(e, Var):
+        return substituted(names[e.name], {n: x for n, x in names.items() if n != e.name}) if e.name in names else e
+    if isinstance(e, Load):
+        return Load(e.array, substituted(e.index, names))
+    if isinstance(e, Bin):
+        return Bin(e.sign, substituted(e.left, names), substituted(e.right, names))
+    return Call(e.name, tuple(substituted(a, names) for a in e.args)) if isinstance(e, Call) else e
+
+
+def _mentions(e: Expr, name: str) -> bool:
+    return name in _names(e)
 
 
 def function(nest: Nest, name: str) -> str:
@@ -361,6 +395,8 @@ def _names(e: Expr) -> set[str]:
         return {e.name}
     if isinstance(e, Load):
         return {e.array} | _names(e.index)
+    if isinstance(e, Call):
+        return set().union(*map(_names, e.args))
     return _names(e.left) | _names(e.right) if isinstance(e, Bin) else set()
 
 
@@ -377,19 +413,28 @@ def source(nests: dict[str, Nest]) -> str:
     weight = types.get(main.weights or "", "int")
     workspaces = {"dense": prelude.DENSE_WORKSPACE, "hash": prelude.HASH_WORKSPACE, None: prelude.NO_WORKSPACE}
     parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
-    for width in sorted({64 // _BYTES[main.value], 16 // _BYTES[main.value]}):
+    for width in sorted({bytes // _BYTES[main.value] for bytes in (64, 32, 16)}):
         align = _BYTES[main.value]
         parts.append(f"typedef real v{width} __attribute__((vector_size({width * align}), aligned({align}), may_alias));")
     parts.append(_horizontal(main.value))
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
     parts += [prelude.FIND, workspaces[main.workspace], prelude.SHARE]
-    return "\n".join([*parts, *(function(nest, name) for name, nest in nests.items())])
+    parts += [function(nest, name) for name, nest in nests.items()]
+    if main.appends:
+        parts.append(prelude.CLOSE.format(crd=types["out_crd"]))
+    return "\n".join(parts)
 
 
 def _horizontal(value: str) -> str:
-    lanes = 64 // _BYTES[value]
-    quarter = lanes // 4
-    adds = " + ".join(f"((const v{quarter} *)&v)[{i}]" for i in range(4))
-    sums = " + ".join(f"w[{i}]" for i in range(quarter))
-    return f"static inline real v{lanes}_sum(v{lanes} v) {{ const v{quarter} w = {adds}; return {sums}; }}"
+    """Functions that add up the lanes of a vector, by halves."""
+    four, eight, sixteen = (bytes // _BYTES[value] for bytes in (16, 32, 64))
+    sums = " + ".join(f"v[{i}]" for i in range(four))
+    halves = "const v{0} *h = (const v{0} *)&v; return v{0}_sum(h[0] + h[1]);"
+    return "\n".join(
+        [
+            f"static inline real v{four}_sum(v{four} v) {{ return {sums}; }}",
+            f"static inline real v{eight}_sum(v{eight} v) {{ {halves.format(four)} }}",
+            f"static inline real v{sixteen}_sum(v{sixteen} v) {{ {halves.format(eight)} }}",
+        ]
+    )

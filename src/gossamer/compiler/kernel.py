@@ -47,7 +47,7 @@ class Kernel:
         """The functions of the built library."""
         with _LOCK:
             handle = runtime.library(self.source)
-        return {name: runtime.function(handle, name) for name in ("fill", *(("bound",) if self.sparse else ()))}
+        return {name: runtime.function(handle, name) for name in ("fill", *(("bound", "close") if self.sparse else ()))}
 
     def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
         """Return into how many parts threads may cut the outermost loop."""

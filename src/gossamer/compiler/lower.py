@@ -122,7 +122,7 @@ class Lowering:
 
     def weights(self) -> str | None:
         """Return an array that counts the work before each unit: pos of the level below the first."""
-        first = next(v for v in self.program.order if v != self.program.strip)
+        first = next((v for v in self.program.order if v != self.program.strip), None)
         for k, o in enumerate(self.program.operands):
             if isinstance(o, Stack) and len(o.levels) > 1 and o.levels[0].var == first:
                 below = o.levels[1]
@@ -156,7 +156,8 @@ class Lowering:
             return self.resolve(State(without(s.tree, gone), at, s.known | {var}), lambda t: self.loop(d + 1, t))
 
         if not its:
-            role = "units" if root and self.shared(var) else "strip" if var == program.strip else ""
+            strip = var == program.strip and len(program.order) > 1
+            role = "strip" if strip else "units" if root and self.shared(var) else ""
             end: Expr = Var(f"n_{var}")
             self.units = end if role == "units" else self.units
             return self.counted(For(var, ZERO, end, inside({}), role))

@@ -152,3 +152,20 @@ static void ws_sort(long *x, long n) { /* heap sort: no worst case, no memory */
 MATH = """\
 {real} sqrt{f}({real}); {real} sin{f}({real}); {real} cos{f}({real}); {real} tanh{f}({real}); {real} expm1{f}({real}); {real} log1p{f}({real});
 """
+
+# Units wrote their entries where they had room for the most they could have; move them together.
+CLOSE = """\
+void *memcpy(void *, const void *, unsigned long);
+struct gaps {{ const long *start, *done; const {crd} *crd; const real *val; {crd} *to_crd; real *to_val; const long *to; }};
+static void close_some(long begin, long end, void *p) {{
+  const struct gaps *g = p;
+  for (long u = begin; u < end; ++u) {{
+    memcpy(g->to_crd + g->to[u], g->crd + g->start[u], g->done[u] * sizeof({crd}));
+    memcpy(g->to_val + g->to[u], g->val + g->start[u], g->done[u] * sizeof(real));
+  }}
+}}
+void run_close(pool_t pool, long threads, long units, void *const *a, const long *z, const long *start, long *done) {{
+  struct gaps g = {{start, done, a[0], a[1], a[2], a[3], z}};
+  if (threads < 2) close_some(0, units, &g); else pool(0, units, 1, close_some, &g);
+}}
+"""

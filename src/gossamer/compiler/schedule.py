@@ -22,6 +22,7 @@ SCATTER = 2.5  # adding to a workspace
 SORT = 40.0  # an entry that has to be sorted at the end
 VECTOR = 0.12  # a turn in lanes of vectors
 STRIDED = 3.0  # a turn that jumps through memory
+GATHER = 0.5  # reading at the coordinates of a sparse level, from one row
 MEMORY = 1.0  # adding to memory instead of a register
 THREADS = 3.0  # sharing among threads; not their actual number: the order decides how sums are rounded
 COPY = 2.0  # an element of an operand that is copied to make its rows contiguous
@@ -173,10 +174,15 @@ class Scheduler:
                 if self.output.kind == "rows":
                     return None
                 method, cost = "sort", cost + SORT * turns
-        elif before:
-            cost += MEMORY * turns
         if last is not None and p.plain:
             cost, strip, copies = self.innermost(last, order, cost, turns, method)
+        elif last is not None:
+            cost += self.jumps(last) * turns
+        if self.output.kind in ("dense", "pattern"):
+            nest = nest_order(Choice(order, 0.0, strip, method), self.out, False)
+            settled = max((d + 1 for d, v in enumerate(nest) if v in self.out), default=0)
+            if any(v not in self.out for v in nest[:settled]):
+                cost += (VECTOR if strip else 1.0) * MEMORY * turns
         shared = bool(order) and self.shares(order[0])
         cost = cost / THREADS if shared else cost
         cost += sum(COPY * self.given[k].count for k in copies)
@@ -201,6 +207,11 @@ class Scheduler:
         if last not in self.out and method == "direct":
             return cost - (1 - 2 * VECTOR) * turns, None, copies
         return cost, None, []
+
+    def jumps(self, last: str) -> float:
+        """Weigh reads of ordinary operands at the coordinates of a sparse innermost loop: from one row, or from many."""
+        reads = [o for o in (self.given[k].operand for k in self.used) if isinstance(o, Strided) and last in o.vars]
+        return sum(GATHER if o.unit == last else STRIDED for o in reads)
 
     def shares(self, var: str) -> bool:
         if self.output.kind == "pattern":

@@ -29,7 +29,7 @@ def assemble(plan: Plan, pointers: list[int], threads: int, values: Sequence[Ten
     value = torch.empty(total, dtype=plan.dtype)
     done = torch.zeros(plan.units, dtype=torch.int64)
     _run(plan, "fill", pointers, threads, start, done, crd, value, counts)
-    crd, value = _close(crd, value, start, done)
+    crd, value = _close(plan, threads, crd, value, start, done)
     if rows:
         return value, _from_rows(out, plan.out_shape, crd, counts)
     if plan.choice.method == "sort":
@@ -58,14 +58,18 @@ def _run(
     plan.kernel.run(name, pointers, plan.sizes_array, 4 * threads, start.data_ptr(), done.data_ptr(), threads)
 
 
-def _close(crd: Tensor, value: Tensor, start: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
+def _close(
+    plan: Plan, threads: int, crd: Tensor, value: Tensor, start: Tensor, done: Tensor
+) -> tuple[Tensor, Tensor]:
     """Close the gaps that units left which had fewer entries than they might have had."""
-    if int(done.sum()) == crd.numel():
+    total = int(done.sum())
+    if total == crd.numel():
         return crd, value
-    ends = torch.cumsum(done, 0)
-    shift = start[:-1] - (ends - done)
-    index = torch.arange(int(ends[-1])) + torch.repeat_interleave(shift, done)
-    return crd[index], value[index]
+    to = torch.cumsum(done, 0) - done
+    whole, values = crd.new_empty(total), value.new_empty(total)
+    pointers = [crd.data_ptr(), value.data_ptr(), whole.data_ptr(), values.data_ptr()]
+    plan.kernel.run("close", pointers, to.data_ptr(), plan.units, start.data_ptr(), done.data_ptr(), threads)
+    return whole, values
 
 
 def _from_rows(out: Format, shape: Sequence[int], crd: Tensor, counts: Tensor) -> Structure:

@@ -48,12 +48,52 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     >>> gs.einsum("max: ij->j", a)
     tensor([4., 3.])
     """
+    known = _known(expression, tensors, out)
+    if known is not None:
+        return known(tensors)
     format = None if out is None else as_format(out)
     try:
         return _einsum(expression, tensors, format)
     except WantsDenseGradient:
         dense = [t.to_dense() if isinstance(t, SparseTensor) and tracked(t) and t.grad_format else t for t in tensors]
         return _einsum(expression, dense, format)
+
+
+class _Ready:
+    """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        values, structure = self.plan([t._values if isinstance(t, SparseTensor) else t for t in tensors])
+        return values if structure is None else SparseTensor(values, structure)
+
+
+def _key(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[dict[object, Any] | None, tuple[Any, ...]]:
+    """Where the plan of a call is kept, and under what key; nowhere if autograd or a trace has a part in it."""
+    home: dict[object, Any] | None = None
+    key: list[Any] = [expression, out]
+    grad = torch.is_grad_enabled()
+    for t in tensors:
+        if isinstance(t, SparseTensor):
+            if grad and tracked(t):
+                return None, ()
+            structure, values = t._structure, t._values
+            if type(values) is not Tensor:
+                return None, ()
+            home = structure.memo if home is None else home
+            key += (id(structure), values.dtype)
+        elif type(t) is Tensor and not (grad and t.requires_grad):
+            key += (t.shape, t.stride(), t.dtype)
+        else:
+            return None, ()
+    return home, tuple(key)
+
+
+def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _Ready | None:
+    home, key = _key(expression, tensors, out)
+    return None if home is None else home.get(key)
 
 
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
@@ -75,7 +115,9 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
     sizes = _sizes(expression, statement, tensors)
     statement, prepared = _prepare(statement, tensors, sizes)
-    return _computed(statement, prepared, sizes, out)
+    as_they_are = all(p.structure is not None or p.values is t for p, t in zip(prepared, tensors, strict=True))
+    home, key = _key(expression, tensors, out) if as_they_are else (None, ())
+    return _computed(statement, prepared, sizes, out, home, key)
 
 
 def _torch(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
@@ -136,7 +178,7 @@ def _prepare(
     multiplies = _only_products(statement.tree) and statement.reduce == "sum"
     for k, t in enumerate(tensors):
         names = groups[k]
-        if isinstance(t, SparseTensor) and t.dim():
+        if isinstance(t, SparseTensor) and t.dim() and not (t.structure.plain and len(set(names)) < len(names)):
             for d, v in enumerate(names):
                 if t._dense_shape[d] == 1 and sizes[v] != 1:  # it broadcasts: an index of its own, with one value
                     names[d] = f"{v}x{k}"
@@ -206,7 +248,14 @@ def infer(statement: Statement, structures: Sequence[Structure | None]) -> int |
     return CSR() if len(statement.output) == 2 else CSF()
 
 
-def _computed(statement: Statement, prepared: list[Prepared], sizes: dict[str, int], out: Format | None) -> Any:
+def _computed(
+    statement: Statement,
+    prepared: list[Prepared],
+    sizes: dict[str, int],
+    out: Format | None,
+    home: dict[object, Any] | None = None,
+    key: tuple[Any, ...] = (),
+) -> Any:
     inferred = infer(statement, [p.structure for p in prepared])
     target: int | Format = inferred if out is None else out
     if out is not None and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
@@ -216,6 +265,8 @@ def _computed(statement: Statement, prepared: list[Prepared], sizes: dict[str, i
         target, after = (inferred if isinstance(inferred, int) else COO() if statement.output else Dense()), target
     form: str | int | Format = "dense" if isinstance(target, Dense) else target
     values, structure = run(statement, prepared, sizes, form)
+    if home is not None and after is None:
+        home[key] = _Ready(plan_for(statement, [p.arg() for p in prepared], sizes, values.dtype, form))
     result = values if structure is None else build(values, structure)
     return result if after is None else _converted(result, after)
 

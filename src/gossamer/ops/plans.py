@@ -58,6 +58,9 @@ class Plan:
         self, statement: Statement, args: Sequence[Arg], sizes: dict[str, int], dtype: torch.dtype, out: str | int | Format
     ) -> None:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
+        self.like: Structure | None = None
+        if isinstance(out, int) and (like := args[out].structure) is not None and like.plain:
+            self.out, self.like = "dense", like  # its values are an ordinary tensor
         self.views: list[View | None] = [self._view(arg) for arg in args]
         self._keep_whole()
         self.choice = self._choose()
@@ -290,7 +293,7 @@ class Plan:
             pointers[slot] = value.data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
-            return self._dense(pointers, threads, values), None
+            return self._dense(pointers, threads, values), self.like
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
