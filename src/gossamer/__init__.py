@@ -9,6 +9,8 @@ from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_
 from gossamer.ops import (
     FallbackWarning,
     Output,
+    compile,
+    einsum,
     explain,
     fallback,
     from_dense,
@@ -41,7 +43,7 @@ __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
-    "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
+    "Wanda", "compile", "count_flops", "densify_", "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy",
     "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune",
     "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

@@ -85,6 +85,19 @@ def parse(text: str, dims: Sequence[int]) -> Statement:
     return _Reader(text, dims).statement()
 
 
+def parse_groups(text: str) -> list[str]:
+    """Return the groups of indices of an expression, one an operand.
+
+    Examples
+    --------
+    >>> parse_groups("ik,kj->ij")
+    ['ik', 'kj']
+    """
+    reader = _Reader(text, ())
+    reader.tree(text.partition(":")[2 * (":" in text)].partition("->")[0])
+    return reader.groups
+
+
 class _Reader:
     def __init__(self, text: str, dims: Sequence[int]) -> None:
         self.text, self.dims = text, dims

@@ -120,6 +120,18 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     return _computed(statement, prepared, sizes, out, home, key)
 
 
+def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
+    """Return the plan by which a call would be computed; None if torch would compute it."""
+    if not any(isinstance(t, SparseTensor) for t in tensors):
+        return None
+    with torch.no_grad():
+        statement = parse(expression, [t.dim() for t in tensors])
+        sizes = _sizes(expression, statement, tensors)
+        statement, prepared = _prepare(statement, [t.detach() for t in tensors], sizes)
+        form, _ = _form(statement, prepared, None if out is None else as_format(out))
+        return plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
+
+
 def _torch(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
     plain = all(c.isalpha() or c in " ,.->" for c in expression.replace("->", ""))
     return torch.einsum(expression, *tensors) if plain and "-" not in expression.replace("->", "") else interpret(statement, tensors)
@@ -256,6 +268,18 @@ def _computed(
     home: dict[object, Any] | None = None,
     key: tuple[Any, ...] = (),
 ) -> Any:
+    form, after = _form(statement, prepared, out)
+    values, structure = run(statement, prepared, sizes, form)
+    if home is not None and after is None:
+        home[key] = _Ready(plan_for(statement, [p.arg() for p in prepared], sizes, values.dtype, form))
+    result = values if structure is None else build(values, structure)
+    return result if after is None else _converted(result, after)
+
+
+def _form(
+    statement: Statement, prepared: Sequence[Prepared], out: Format | None
+) -> tuple[str | int | Format, Format | None]:
+    """Return what the kernel makes, and the format into which that is converted afterwards, if it is."""
     inferred = infer(statement, [p.structure for p in prepared])
     target: int | Format = inferred if out is None else out
     if out is not None and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
@@ -263,12 +287,7 @@ def _computed(
     after: Format | None = None
     if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):
         target, after = (inferred if isinstance(inferred, int) else COO() if statement.output else Dense()), target
-    form: str | int | Format = "dense" if isinstance(target, Dense) else target
-    values, structure = run(statement, prepared, sizes, form)
-    if home is not None and after is None:
-        home[key] = _Ready(plan_for(statement, [p.arg() for p in prepared], sizes, values.dtype, form))
-    result = values if structure is None else build(values, structure)
-    return result if after is None else _converted(result, after)
+    return ("dense" if isinstance(target, Dense) else target), after
 
 
 def run(
