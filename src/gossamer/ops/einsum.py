@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -14,10 +16,13 @@ from gossamer.compiler.algebra import ZERO as NOTHING
 from gossamer.formats import COO, CSF, CSR, Dense, Format, Structure, as_format
 from gossamer.formats.levels import Compressed, Singleton
 from gossamer.formats.levels import Dense as DenseLevel
+from gossamer.native import BuildError
 from gossamer.ops.plans import Arg, Plan
-from gossamer.tensor import SparseTensor, WantsDenseGradient, build, tracked, values_of
+from gossamer.ops.registry import implements
+from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
+_LOG = logging.getLogger("gossamer")
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -57,6 +62,28 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     except WantsDenseGradient:
         dense = [t.to_dense() if isinstance(t, SparseTensor) and tracked(t) and t.grad_format else t for t in tensors]
         return _einsum(expression, dense, format)
+    except BuildError as error:
+        _without_compiler(str(error))
+        return _on_dense(expression, tensors, format)
+
+
+@lru_cache(maxsize=1)
+def _without_compiler(why: str) -> None:
+    """Say once that einsum computes on dense copies here."""
+    _LOG.warning("gs.einsum computes on dense copies, because its kernels can't be built: %s", why)
+
+
+def _on_dense(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
+    """Compute without a kernel: the same result in the same format, from dense copies."""
+    statement = parse(expression, [t.dim() for t in tensors])
+    dense = interpret(statement, [_dense(t) for t in tensors])
+    if out is not None:
+        return _converted(dense, out)
+    form = infer(statement, [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors])
+    if isinstance(form, int):
+        structure = tensors[form].structure  # type: ignore[attr-defined]
+        return build(gather(dense, structure), structure)
+    return _converted(dense, form)
 
 
 class _Ready:
@@ -379,3 +406,14 @@ def _gradient(
             count *= call.sizes[v]
         found = found / count
     return found
+
+
+@implements(torch.einsum, (Format,) * 9)
+def torch_einsum(equation: Any, *operands: Any) -> Any:
+    """``torch.einsum`` with a sparse operand."""
+    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
+        operands = tuple(operands[0])
+    plain = isinstance(equation, str) and all(c.isalpha() or c in ",.->" for c in equation.replace(" ", ""))
+    if not plain or torch.compiler.is_compiling() or any(not isinstance(t, Tensor) for t in operands):
+        return NotImplemented
+    return einsum(equation, *operands)
