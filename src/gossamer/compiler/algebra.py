@@ -108,6 +108,7 @@ FUNCTIONS: dict[str, Function] = {
     "tanh": Function(torch.tanh, "tanh{f}({0})", lambda a: (_op("-", ONE, _op("square", _op("tanh", a))),)),
     "expm1": Function(torch.expm1, "expm1{f}({0})", lambda a: (_op("+", _op("expm1", a), ONE),)),
     "log1p": Function(torch.log1p, "log1p{f}({0})", lambda a: (_op("inverse", _op("+", ONE, a)),)),
+    "exp": Function(torch.exp, "exp{f}({0})", lambda a: (_op("exp", a),), 1, False),
     # what slopes need: not functions of an expression, because they are not 0 at 0
     "positive": Function(lambda a: (a > 0).to(a.dtype), "({0} > 0)", lambda a: (ZERO,), 1, False),
     "above": Function(
@@ -125,7 +126,7 @@ FUNCTIONS: dict[str, Function] = {
         lambda a: 0.5 / a, "(0.5{f} / {0})", lambda a: (_op("neg", _op("*", Const(2.0), _op("square", _op("half_over", a)))),), 1, False
     ),
 }  # fmt: skip
-_NOT_ZERO_AT_ZERO = {"positive", "above", "cosine", "inverse", "half_over"}
+_NOT_ZERO_AT_ZERO = {"exp", "positive", "above", "cosine", "inverse", "half_over"}
 
 
 def operand_name(k: int) -> str:

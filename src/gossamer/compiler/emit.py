@@ -231,7 +231,7 @@ class Writer:
     def loop(self, s: For) -> None:
         if s.role == "strip" and self.lanes is None and self.strips(s):
             return
-        if self.lanes is None and self.partial_sums(s):
+        if self.lanes is None and (self.partial_sums(s) or self.four_sums(s)):
             return
         begin, end = self.expr(s.begin), self.expr(s.end)
         if s.role == "units":
@@ -296,6 +296,53 @@ class Writer:
         self.put(f"  for (; {s.var} + {lanes} <= {s.var}_stop; {s.var} += {lanes}) {name}_0 += {values[0]};")
         self.put(f"  {name} += {v}_sum({name}_0 + {name}_1);")
         self.put(f"  for (; {s.var} < {s.var}_stop; ++{s.var}) {name} += {self.expr(last.value)}; }}")
+        return True
+
+    def four_sums(self, s: For) -> bool:
+        """Write a sparse loop around a contiguous sum four turns at a time: what they share is loaded once."""
+        if s.role or len(s.body) < 3 or not isinstance(s.body[-1], Store) or not isinstance(s.body[-2], For):
+            return False
+        *lets, acc, inner, store = s.body
+        fits = all(isinstance(x, Let) for x in lets) and isinstance(acc, Acc) and not acc.start
+        if not fits or not isinstance(inner, For) or len(inner.body) != 1 or inner.begin != Num(0):
+            return False
+        into = inner.body[0]
+        if not isinstance(into, Into) or into.sign != "+=" or not isinstance(store, Store) or store.sign != "=":
+            return False
+        names = {x.name: x.value for x in lets if isinstance(x, Let)}
+        turn = [{**names, s.var: add(Var(s.var), Num(x))} for x in range(4)]
+        lanes = 64 // _BYTES[self.nest.value]
+        self.lanes = Lanes(inner.var, lanes, 1)
+        try:
+            if not self.varies(substituted(into.value, turn[0])):
+                return False
+            values = [self.vector(substituted(into.value, t), 0) for t in turn]
+        except NotLinear:
+            return False
+        finally:
+            self.lanes = None
+        k, q, v = inner.var, s.var, f"v{lanes}"
+        self.put(f"{{ long {q} = {self.expr(s.begin)}; const long {q}_stop = {self.expr(s.end)}, {k}_stop = {self.expr(inner.end)};")
+        self.put(f"for (; {q} + 4 <= {q}_stop; {q} += 4) {{")
+        self.depth += 1
+        self.put(f"{v} {', '.join(f'acc_{x} = {{0}}' for x in range(4))}; long {k} = 0;")
+        self.put(f"for (; {k} + {lanes} <= {k}_stop; {k} += {lanes}) {{")
+        for x in range(4):
+            self.put(f"  acc_{x} += {values[x]};")
+        self.put("}")
+        self.put(f"real sums[4]; {v}_sums(sums, acc_0, acc_1, acc_2, acc_3);")
+        self.put(f"for (; {k} < {k}_stop; ++{k}) {{")
+        for x in range(4):
+            self.put(f"  sums[{x}] += {self.expr(substituted(into.value, turn[x]))};")
+        self.put("}")
+        for x in range(4):
+            value = substituted(store.value, {**turn[x], "acc": Load("sums", Num(x))})
+            self.put(f"{store.array}[{self.expr(substituted(store.index, turn[x]))}] = {self.expr(value)};")
+        self.depth -= 1
+        self.put("}")
+        self.put(f"for (; {q} < {q}_stop; ++{q}) {{")
+        self.block(s.body)
+        self.put("} }")
         return True
 
     def gathered_sum(self, s: For) -> bool:
@@ -411,7 +458,7 @@ def source(nests: dict[str, Nest]) -> str:
     main = next(iter(nests.values()))
     types = dict(main.arrays)
     weight = types.get(main.weights or "", "int")
-    workspaces = {"dense": prelude.DENSE_WORKSPACE, "hash": prelude.HASH_WORKSPACE, None: prelude.NO_WORKSPACE}
+    workspaces = {"dense": prelude.DENSE_WORKSPACE, "wide": prelude.WIDE_WORKSPACE, "hash": prelude.HASH_WORKSPACE, None: prelude.NO_WORKSPACE}
     parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
     for width in sorted({bytes // _BYTES[main.value] for bytes in (64, 32, 16)}):
         align = _BYTES[main.value]
@@ -436,5 +483,6 @@ def _horizontal(value: str) -> str:
             f"static inline real v{four}_sum(v{four} v) {{ return {sums}; }}",
             f"static inline real v{eight}_sum(v{eight} v) {{ {halves.format(four)} }}",
             f"static inline real v{sixteen}_sum(v{sixteen} v) {{ {halves.format(eight)} }}",
+            prelude.FOUR_SUMS.format(v=f"v{sixteen}", four=f"v{four}", shuffles=int(four == 4)),
         ]
     )

@@ -234,7 +234,7 @@ class Nest:
     """A loop nest with its parameters: arrays (name, type) and integers, all read in this order.
 
     ``units`` is what threads share: the range of the loop with that role, None if there is none; ``weights`` is an array
-    that counts the work before each unit; ``workspace`` is None, "dense" or "hash", over ``workspace_size`` coordinates.
+    that counts the work before each unit; ``workspace`` is None, "dense", "wide" or "hash", over ``workspace_size`` coordinates.
     """
 
     title: str

@@ -69,7 +69,7 @@ class Lowering:
         outer = set(program.output.vars[:-1])
         self.scope = max((d + 1 for d, v in enumerate(program.order) if v in outer), default=0) if rows else -1
         self.has_acc = program.settled < len(program.order) or (
-            program.statement.reduce in ("max", "min") and bool(self.summed)
+            program.statement.reduce in ("max", "min", "top") and bool(self.summed)
         )
 
     def nest(self) -> Nest:
@@ -304,7 +304,7 @@ class Lowering:
         self.summing = False
         if not body:
             return []
-        start = {"max": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
+        start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
         out: list[Stmt] = [Acc("acc", start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
             every: Expr = ONE
@@ -322,7 +322,7 @@ class Lowering:
             reduce = self.program.statement.reduce
             if reduce in ("max", "min"):
                 return [Into("acc", value, f"{reduce}="), Set("seen", ONE, "+=")]
-            return [Into("acc", value)]
+            return [Into("acc", value, "max=" if reduce == "top" else "+=")]
         return self.put(value, s)
 
     def put(self, value: Expr, s: State) -> list[Stmt]:

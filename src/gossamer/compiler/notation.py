@@ -47,7 +47,7 @@ class Statement:
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
     tree: Tree
-    reduce: str = "sum"
+    reduce: str = "sum"  # or "top": the largest of the stored entries, which softmax needs and nobody can write
 
     @property
     def summed(self) -> tuple[str, ...]:

@@ -48,6 +48,24 @@ FIND = """\
     if (name < (stop) && array[name] != want_) name = (stop); }}
 """.replace("{{", "{").replace("}}", "}")
 
+# The sums of four vectors, side by side: fewer steps than four sums one after the other.
+FOUR_SUMS = """\
+static inline void {v}_sums(real *s, {v} a, {v} b, {v} c, {v} d) {{
+#if {shuffles} && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+  const {four} *x = (const {four} *)&a, *y = (const {four} *)&b, *z = (const {four} *)&c, *w = (const {four} *)&d;
+  const {four} i = (x[0] + x[1]) + (x[2] + x[3]), j = (y[0] + y[1]) + (y[2] + y[3]);
+  const {four} k = (z[0] + z[1]) + (z[2] + z[3]), l = (w[0] + w[1]) + (w[2] + w[3]);
+  const {four} ij = __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
+  const {four} kl = __builtin_shufflevector(k, l, 0, 4, 1, 5) + __builtin_shufflevector(k, l, 2, 6, 3, 7);
+  *({four} *)s = __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
+  return;
+#endif
+#endif
+  s[0] = {v}_sum(a), s[1] = {v}_sum(b), s[2] = {v}_sum(c), s[3] = {v}_sum(d);
+}}
+"""
+
 NO_WORKSPACE = """\
 typedef struct { int unused; } ws_t;
 #define ws_free(w) (void)(w)
@@ -57,37 +75,78 @@ MEMORY = """\
 void *malloc(unsigned long); void *calloc(unsigned long, unsigned long); void free(void *);
 """
 
-# Values by coordinate, and two levels of bits that say which are used: draining them is in order, without a sort.
+# Values by coordinate, and bits that say which are used: draining them is in order, without a sort. The bits are first
+# turned into a list, four at a time whether they are there or not: a branch for each would be a guess for each.
+_LISTED = """\
+static inline long ws_word(int *list, long n, long base, unsigned long bits) {
+  const long count = __builtin_popcountl(bits);
+  for (int t = 0; t < 4; ++t) list[n + t] = base + __builtin_ctzl(bits | 1ul << 63), bits &= bits - 1;
+  for (long t = 4; t < count; ++t) list[n + t] = base + __builtin_ctzl(bits), bits &= bits - 1;
+  return n + count;
+}
+#define DRAIN(w, coord, value, ...) \\
+  for (long t_ = 0, stop_ = ws_list(w); t_ < stop_; ++t_) { \\
+    const long coord = (w)->list[t_]; \\
+    const real value = (w)->val[coord]; \\
+    (w)->val[coord] = 0; \\
+    __VA_ARGS__ \\
+  }
+"""
+
 DENSE_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { real *val; unsigned long *bits, *top; long size; } ws_t;
+typedef struct { real *val; unsigned long *bits; int *list; long size; } ws_t;
 static void ws_open(ws_t *w, long size) {
   if (w->val) return;
-  w->size = size;
-  w->val = calloc(size + 1, sizeof(real)), w->bits = calloc(size / 64 + 1, 8), w->top = calloc(size / 4096 + 1, 8);
+  w->size = size, w->val = calloc(size + 1, sizeof(real)), w->bits = calloc(size / 64 + 1, 8);
+  w->list = malloc((size + 64) * sizeof(int));
 }
-static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->top); }
+static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->list); }
+static inline void ws_add(ws_t *w, long i, real v) {
+  w->val[i] += v;
+  w->bits[i >> 6] |= 1ul << (i & 63);
+}
+static inline long ws_word(int *list, long n, long base, unsigned long bits);
+static long ws_list(ws_t *w) {
+  long n = 0;
+  for (long b = 0; b <= w->size >> 6; ++b) n = ws_word(w->list, n, b * 64, w->bits[b]), w->bits[b] = 0;
+  return n;
+}
+"""
+    + _LISTED
+)
+
+# With a second level of bits over the first, so that a few entries among millions are found at once.
+WIDE_WORKSPACE = (
+    MEMORY
+    + """\
+typedef struct { real *val; unsigned long *bits, *top; int *list; long size; } ws_t;
+static void ws_open(ws_t *w, long size) {
+  if (w->val) return;
+  w->size = size, w->val = calloc(size + 1, sizeof(real));
+  w->bits = calloc(size / 64 + 1, 8), w->top = calloc(size / 4096 + 1, 8), w->list = malloc((size + 64) * sizeof(int));
+}
+static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->top), free(w->list); }
 static inline void ws_add(ws_t *w, long i, real v) {
   w->val[i] += v;
   w->bits[i >> 6] |= 1ul << (i & 63);
   w->top[i >> 12] |= 1ul << (i >> 6 & 63);
 }
-#define DRAIN(w, coord, value, ...) \\
-  for (long t_ = 0; t_ <= (w)->size >> 12; ++t_) { \\
-    unsigned long top_ = (w)->top[t_]; \\
-    (w)->top[t_] = 0; \\
-    for (; top_; top_ &= top_ - 1) { \\
-      const long b_ = t_ * 64 + __builtin_ctzl(top_); \\
-      unsigned long bits_ = (w)->bits[b_]; \\
-      (w)->bits[b_] = 0; \\
-      for (; bits_; bits_ &= bits_ - 1) { \\
-        const long coord = b_ * 64 + __builtin_ctzl(bits_); \\
-        const real value = (w)->val[coord]; \\
-        (w)->val[coord] = 0; \\
-        __VA_ARGS__ \\
-      } } }
+static inline long ws_word(int *list, long n, long base, unsigned long bits);
+static long ws_list(ws_t *w) {
+  long n = 0;
+  for (long t = 0; t <= w->size >> 12; ++t) {
+    for (unsigned long top = w->top[t]; top; top &= top - 1) {
+      const long b = t * 64 + __builtin_ctzl(top);
+      n = ws_word(w->list, n, b * 64, w->bits[b]), w->bits[b] = 0;
+    }
+    w->top[t] = 0;
+  }
+  return n;
+}
 """
+    + _LISTED
 )
 
 # Coordinates in a table of open addresses that grows; drained in order after a sort of those in use.
@@ -150,7 +209,7 @@ static void ws_sort(long *x, long n) { /* heap sort: no worst case, no memory */
 )
 
 MATH = """\
-{real} sqrt{f}({real}); {real} sin{f}({real}); {real} cos{f}({real}); {real} tanh{f}({real}); {real} expm1{f}({real}); {real} log1p{f}({real});
+{real} sqrt{f}({real}); {real} sin{f}({real}); {real} cos{f}({real}); {real} tanh{f}({real}); {real} expm1{f}({real}); {real} exp{f}({real}); {real} log1p{f}({real});
 """
 
 # Units wrote their entries where they had room for the most they could have; move them together.

@@ -161,7 +161,7 @@ class Scheduler:
         order, cost, turns = p.order, p.cost, p.turns
         settled = max((d + 1 for d, v in enumerate(order) if v in self.out), default=0)
         before = any(v not in self.out for v in order[:settled])
-        if self.reduce in ("max", "min") and before:
+        if self.reduce in ("max", "min", "top") and before:
             return None
         last = order[-1] if order else None
         method, strip, copies = "direct", None, []  # type: str, str | None, list[int]

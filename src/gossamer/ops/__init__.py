@@ -21,6 +21,7 @@ from gossamer.ops import (
     softmax,
 )
 from gossamer.ops.compiled import Compiled, compile
+from gossamer.ops.crossover import dense_from
 from gossamer.ops.einsum import einsum
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
@@ -42,7 +43,7 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "einsum", "explain", "fallback", "from_dense", "from_scipy",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain", "fallback", "from_dense", "from_scipy",
     "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
     "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

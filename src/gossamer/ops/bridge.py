@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from gossamer import native
+from gossamer.compiler import Statement
+from gossamer.compiler.algebra import Access, Op, Tree, product
 from gossamer.formats import Format, Masked, PackedRows
-from gossamer.ops.einsum import einsum
-from gossamer.tensor import SparseTensor, tracked
+from gossamer.ops.einsum import Prepared, einsum, run
+from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
 _TYPES = (torch.float32, torch.float64)
@@ -66,6 +68,32 @@ def task(name: str, args: tuple[Any, ...], dims: tuple[int, ...] = (), keepdim: 
         empty = any(first._dense_shape[d] == 0 for d in dims)
         return Task(f"{head}{letters}->{kept}", (first,)) if kept and not empty else None
     return None
+
+
+def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor | None:
+    """Softmax over the stored entries, in four kernels; None if the compiler doesn't take it."""
+    if not _usable([input]) or input.dim() < 2:
+        return None
+    names = tuple(_LETTERS[: input.dim()])
+    kept = tuple(v for d, v in enumerate(names) if d != dim % input.dim())
+    sizes = dict(zip(names, input._dense_shape, strict=True))
+    entries = Prepared(values_of(input), input.structure, names)
+
+    def at_entries(left: Prepared, row: Tensor, tree: Tree) -> Prepared:
+        """A function of each entry and of its group."""
+        statement = Statement((names, kept), names, product([tree, Access(0, stored=True)]))
+        values, _ = run(statement, [left, Prepared(row, None, kept)], sizes, 0)
+        return Prepared(values, input.structure, names)
+
+    less = Op("-", (Access(0), Access(1)))
+    top, _ = run(Statement((names,), kept, Access(0), "top"), [Prepared(entries.values.detach(), input.structure, names)], sizes, "dense")
+    raised = at_entries(entries, top, Op("exp", (less,)))
+    total, _ = run(Statement((names,), kept, Access(0)), [raised], sizes, "dense")
+    if log:
+        done = at_entries(entries, top + total.log(), less)
+    else:
+        done = at_entries(raised, total, Op("*", (Access(0), Op("inverse", (Access(1),)))))
+    return build(done.values, input.structure)
 
 
 def _matmul(a: Tensor, b: Tensor) -> Task | None:

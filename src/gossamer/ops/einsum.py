@@ -17,9 +17,10 @@ from gossamer.formats import COO, CSF, CSR, Dense, Format, Structure, as_format
 from gossamer.formats.levels import Compressed, Singleton
 from gossamer.formats.levels import Dense as DenseLevel
 from gossamer.native import BuildError
+from gossamer.ops.crossover import dense_wins, setting
 from gossamer.ops.plans import Arg, Plan
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
+from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, scatter, tracked, values_of
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 _LOG = logging.getLogger("gossamer")
@@ -100,7 +101,7 @@ class _Ready:
 def _key(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[dict[object, Any] | None, tuple[Any, ...]]:
     """Where the plan of a call is kept, and under what key; nowhere if autograd or a trace has a part in it."""
     home: dict[object, Any] | None = None
-    key: list[Any] = [expression, out]
+    key: list[Any] = [expression, out, setting()]
     grad = torch.is_grad_enabled()
     for t in tensors:
         if isinstance(t, SparseTensor):
@@ -201,6 +202,10 @@ class Prepared:
     def __init__(self, values: Tensor, structure: Structure | None, vars: tuple[str, ...]) -> None:
         self.values, self.structure, self.vars = values, structure, vars
 
+    def dense(self) -> Tensor:
+        """Return the operand as an ordinary tensor."""
+        return self.values if self.structure is None else scatter(self.values, self.structure)
+
     def arg(self) -> Arg:
         """Describe it without its values."""
         if self.structure is not None:
@@ -296,9 +301,13 @@ def _computed(
     key: tuple[Any, ...] = (),
 ) -> Any:
     form, after = _form(statement, prepared, out)
+    plan = plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
+    if dense_wins(plan):
+        equation = f"{','.join(map(''.join, statement.inputs))}->{''.join(statement.output)}"
+        return torch.einsum(equation, *(p.dense() for p in prepared))
     values, structure = run(statement, prepared, sizes, form)
     if home is not None and after is None:
-        home[key] = _Ready(plan_for(statement, [p.arg() for p in prepared], sizes, values.dtype, form))
+        home[key] = _Ready(plan)
     result = values if structure is None else build(values, structure)
     return result if after is None else _converted(result, after)
 

@@ -36,6 +36,7 @@ from gossamer.ops.assemble import assemble
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
 _ALONE = 30_000  # turns below which a second thread costs more than it saves
+_SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
 
 
@@ -228,7 +229,8 @@ class Plan:
         order = nest_order(choice, program.out_vars, self._outside(choice))
         workspace = None
         if choice.method == "workspace":
-            workspace = "dense" if self.sizes[output.vars[-1]] <= 1 << 22 else "hash"
+            size = self.sizes[output.vars[-1]]
+            workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
         return replace(program, order=order, workspace=workspace)
 
     def _outside(self, choice: Choice) -> bool:
