@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -78,7 +79,7 @@ class Case:
 
     def wanted(self, dense: list[torch.Tensor]) -> torch.Tensor:
         """What the result must be."""
-        if set(self.expression) <= set("abcdefghijklmnopqrstuvwxyz,.-> ") and "- " not in self.expression:
+        if re.fullmatch(r"[a-z,. ]*->[a-z. ]*", self.expression):
             return torch.einsum(self.expression, *dense)
         return interpret(parse(self.expression, [d.dim() for d in dense]), dense)
 

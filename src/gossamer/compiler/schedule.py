@@ -173,7 +173,7 @@ class Scheduler:
             else:
                 if self.output.kind == "rows":
                     return None
-                method, cost = "sort", cost + SORT * turns
+                method = "sort"
         if last is not None and p.plain:
             cost, strip, copies = self.innermost(last, order, cost, turns, method)
         elif last is not None:
@@ -185,7 +185,7 @@ class Scheduler:
                 cost += (VECTOR if strip else 1.0) * MEMORY * turns
         shared = bool(order) and self.shares(order[0])
         cost = cost / THREADS if shared else cost
-        cost += sum(COPY * self.given[k].count for k in copies)
+        cost += sum(COPY * self.given[k].count for k in copies) + (SORT * turns if method == "sort" else 0.0)
         return Choice(order, cost, strip, method, tuple(copies), (), turns)
 
     def innermost(

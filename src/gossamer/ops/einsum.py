@@ -37,7 +37,7 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     *tensors
         The operands, dense or in any format.
     out
-        Format of the result. By default it has the entries of the first sparse operand that has the same indices and
+        Format of the result. By default it has the entries of the one sparse operand that has the same indices and
         whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
         (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
         fewer than two dimensions.
@@ -276,10 +276,10 @@ def infer(statement: Statement, structures: Sequence[Structure | None]) -> int |
     sparse = frozenset(k for k, s in enumerate(structures) if s is not None)
     points = needed(statement.tree, sparse)
     always = frozenset.intersection(*points) if points else frozenset()
-    for k in sorted(always):
-        group = statement.inputs[k]
-        if group == statement.output and statement.reduce == "sum":
-            return k
+    same = [k for k in sorted(always) if statement.inputs[k] == statement.output and statement.reduce == "sum"]
+    patterns = {id(structures[k]) for k in same if not structures[k].plain}  # type: ignore[union-attr]
+    if same and len(patterns) < 2:  # with two, the result has the entries that both have
+        return next((k for k in same if id(structures[k]) in patterns), same[0])
     from_sparse = all(set(statement.output) <= {v for k in point for v in statement.inputs[k]} for point in points)
     if len(statement.output) < 2 or not from_sparse or not points or statement.reduce != "sum":
         return Dense()
