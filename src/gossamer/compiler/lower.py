@@ -10,6 +10,7 @@ branch where a factor is missing is never written.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from gossamer.compiler import algebra
@@ -36,6 +37,7 @@ from gossamer.compiler.loops import (
     Stmt,
     Store,
     Var,
+    While,
     add,
     mul,
     read,
@@ -311,6 +313,9 @@ class Lowering:
             for v in self.summed:
                 every = mul(every, Var(f"n_{v}"))
             out = [Let("seen", ZERO, True), *out, If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")])]
+        elif self.program.output.kind in ("rows", "keys") and _may_miss(body):  # no entry where nothing was summed
+            out = [Let("seen", ZERO, True), Acc("acc", start), *_marked(body)]
+            return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(Var("acc"), s))]
         return [*out, *self.put(Var("acc"), s)]
 
     def finish(self, s: State) -> list[Stmt]:
@@ -362,6 +367,25 @@ class Lowering:
         if tree.name == "*" and Num(1.0) in args:
             return args[1] if args[0] == Num(1.0) else args[0]
         return Bin(tree.name, *args) if tree.name in ("+", "-", "*") else Call(tree.name, args)
+
+
+def _may_miss(body: list[Stmt]) -> bool:
+    """May these loops end without a turn of the innermost? (Counted ones run over all coordinates.)"""
+    return any(
+        isinstance(x, (While, If, Find)) or (isinstance(x, For) and (x.begin != ZERO or _may_miss(x.body))) for x in body
+    )
+
+
+def _marked(body: list[Stmt]) -> list[Stmt]:
+    """Say after each sum that there was one."""
+    out: list[Stmt] = []
+    for x in body:
+        if isinstance(x, (For, While)):
+            x = replace(x, body=_marked(x.body))
+        elif isinstance(x, If):
+            x = replace(x, body=_marked(x.body), other=_marked(x.other))
+        out += [x, Set("seen", ONE)] if isinstance(x, Into) else [x]
+    return out
 
 
 def lower(program: Program) -> Nest:

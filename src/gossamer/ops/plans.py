@@ -273,25 +273,20 @@ class Plan:
         nest = self.kernel.nest
         self.sizes_array = (ctypes.c_long * max(len(nest.sizes), 1))(*(numbers[n] for n in nest.sizes))
         self.keep = [a.contiguous() for a in arrays.values()]  # pointers must stay good
-        at = dict(zip(arrays, self.keep, strict=True))
+        self.arrays = at = dict(zip(arrays, self.keep, strict=True))
+        self.numbers = numbers
         self.pointers = [at[n].data_ptr() if n in at else 0 for n, _ in nest.arrays]
         names = [n for n, _ in nest.arrays]
         self.value_slots = [names.index(f"{operand_name(k)}_val") for k in range(len(self.args))]
         self.slot = {n: i for i, n in enumerate(names)}
         self.units = self.kernel.units(numbers, at)
+        self.as_they_are = not self.copies and all(v is None or v.index is None for v in self.views)
         self.alone = self.choice.turns < _ALONE or self.units < 2
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         """Run on these values; return those of the result, and its structure if it is sparse."""
-        pointers, held = list(self.pointers), []
-        for k, (value, slot) in enumerate(zip(values, self.value_slots, strict=True)):
-            view = self.views[k]
-            if view is not None and view.index is not None:
-                value = value.reshape(-1)[view.index]
-                held.append(value)
-            elif k in self.copies:
-                value = value.permute(self.copies[k]).contiguous()
-                held.append(value)
+        pointers, ready = list(self.pointers), self.ready(values)
+        for value, slot in zip(ready, self.value_slots, strict=True):
             pointers[slot] = value.data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
@@ -300,6 +295,20 @@ class Plan:
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
         return assemble(self, pointers, threads, values)
+
+    def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return the values as the kernel reads them: in the order of a repacked view, or copied along a loop."""
+        if self.as_they_are:
+            return values
+        out = []
+        for k, value in enumerate(values):
+            view = self.views[k]
+            if view is not None and view.index is not None:
+                value = value.reshape(-1)[view.index]
+            elif k in self.copies:
+                value = value.permute(self.copies[k]).contiguous()
+            out.append(value)
+        return out
 
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
