@@ -463,7 +463,7 @@ def source(nests: dict[str, Nest]) -> str:
     for width in sorted({bytes // _BYTES[main.value] for bytes in (64, 32, 16)}):
         align = _BYTES[main.value]
         parts.append(f"typedef real v{width} __attribute__((vector_size({width * align}), aligned({align}), may_alias));")
-    parts.append(_horizontal(main.value))
+    parts += [prelude.SHUFFLES, _horizontal(main.value)]
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
     parts += [prelude.FIND, workspaces[main.workspace], prelude.SHARE]
@@ -474,15 +474,12 @@ def source(nests: dict[str, Nest]) -> str:
 
 
 def _horizontal(value: str) -> str:
-    """Functions that add up the lanes of a vector, by halves."""
+    """Functions that add up the lanes of a vector, by halves; shuffles keep them in registers, where there are any."""
     four, eight, sixteen = (bytes // _BYTES[value] for bytes in (16, 32, 64))
     sums = " + ".join(f"v[{i}]" for i in range(four))
-    halves = "const v{0} *h = (const v{0} *)&v; return v{0}_sum(h[0] + h[1]);"
-    return "\n".join(
-        [
-            f"static inline real v{four}_sum(v{four} v) {{ return {sums}; }}",
-            f"static inline real v{eight}_sum(v{eight} v) {{ {halves.format(four)} }}",
-            f"static inline real v{sixteen}_sum(v{sixteen} v) {{ {halves.format(eight)} }}",
-            prelude.FOUR_SUMS.format(v=f"v{sixteen}", four=f"v{four}", shuffles=int(four == 4)),
-        ]
-    )
+    parts = [f"static inline real v{four}_sum(v{four} v) {{ return {sums}; }}"]
+    for half, whole in ((four, eight), (eight, sixteen)):
+        low, high = ", ".join(map(str, range(half))), ", ".join(map(str, range(half, whole)))
+        parts.append(prelude.HALVES.format(half=f"v{half}", whole=f"v{whole}", low=low, high=high))
+    parts.append(prelude.FOUR_SUMS.format(v=f"v{sixteen}", half=f"v{eight}", four=f"v{four}", shuffles=int(four == 4)))
+    return "\n".join(parts)

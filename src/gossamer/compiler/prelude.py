@@ -48,21 +48,37 @@ FIND = """\
     if (name < (stop) && array[name] != want_) name = (stop); }}
 """.replace("{{", "{").replace("}}", "}")
 
+SHUFFLES = """\
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES 1
+#endif
+#endif
+"""
+
+HALVES = """\
+static inline {half} {whole}_halves({whole} v) {{
+#if SHUFFLES
+  return __builtin_shufflevector(v, v, {low}) + __builtin_shufflevector(v, v, {high});
+#else
+  const {half} *h = (const {half} *)&v;
+  return h[0] + h[1];
+#endif
+}}
+static inline real {whole}_sum({whole} v) {{ return {half}_sum({whole}_halves(v)); }}"""
+
 # The sums of four vectors, side by side: fewer steps than four sums one after the other.
 FOUR_SUMS = """\
 static inline void {v}_sums(real *s, {v} a, {v} b, {v} c, {v} d) {{
-#if {shuffles} && defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
-  const {four} *x = (const {four} *)&a, *y = (const {four} *)&b, *z = (const {four} *)&c, *w = (const {four} *)&d;
-  const {four} i = (x[0] + x[1]) + (x[2] + x[3]), j = (y[0] + y[1]) + (y[2] + y[3]);
-  const {four} k = (z[0] + z[1]) + (z[2] + z[3]), l = (w[0] + w[1]) + (w[2] + w[3]);
+#if SHUFFLES && {shuffles}
+  const {four} i = {half}_halves({v}_halves(a)), j = {half}_halves({v}_halves(b));
+  const {four} k = {half}_halves({v}_halves(c)), l = {half}_halves({v}_halves(d));
   const {four} ij = __builtin_shufflevector(i, j, 0, 4, 1, 5) + __builtin_shufflevector(i, j, 2, 6, 3, 7);
   const {four} kl = __builtin_shufflevector(k, l, 0, 4, 1, 5) + __builtin_shufflevector(k, l, 2, 6, 3, 7);
   *({four} *)s = __builtin_shufflevector(ij, kl, 0, 1, 4, 5) + __builtin_shufflevector(ij, kl, 2, 3, 6, 7);
-  return;
-#endif
-#endif
+#else
   s[0] = {v}_sum(a), s[1] = {v}_sum(b), s[2] = {v}_sum(c), s[3] = {v}_sum(d);
+#endif
 }}
 """
 
