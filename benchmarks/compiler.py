@@ -1,10 +1,11 @@
 """The compiled kernels against what a user would call instead, and the floors that they must reach.
 
-    python benchmarks/compiler.py [--quick] [--out FILE]
+    python benchmarks/compiler.py [--quick] [--alone] [--out FILE]
 
 SpMM and SpMV against ``torch.sparse`` CSR (with 64-bit indices, as ``to_sparse_csr`` makes it, and with 32-bit ones),
 sparse x sparse against scipy, SDDMM against ``torch.sparse.sampled_addmm``, MTTKRP against ``torch.einsum`` on dense
-tensors; then what a build, a disk hit and a warm call cost. Calls that are compared take turns, and the fastest of each counts.
+tensors; then what a build, a disk hit and a warm call cost. Calls that are compared take turns, and the fastest of each
+counts. ``--alone`` times one thread by its own processor time, which other work on the machine disturbs less.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import operator
 import os
 import platform
 import subprocess
@@ -34,9 +36,20 @@ AGAINST = {
     "spmm": "torch.sparse CSR", "spmv": "torch.sparse CSR", "spgemm": "scipy", "sddmm": "torch sampled_addmm",
     "mttkrp": "torch.einsum, dense",
 }  # fmt: skip
-MATRICES = ((2000, 0.001), (2000, 0.01), (2000, 0.05), (2000, 0.2), (8000, 0.001), (8000, 0.01), (8000, 0.05), (20000, 0.001), (20000, 0.01))
+MATRICES = (
+    (2000, 0.001),
+    (2000, 0.01),
+    (2000, 0.05),
+    (2000, 0.2),
+    (8000, 0.001),
+    (8000, 0.01),
+    (8000, 0.05),
+    (20000, 0.001),
+    (20000, 0.01),
+)
 QUICK = ((2000, 0.01), (2000, 0.05))
 WIDTHS = (32, 128, 512)
+CLOCK = time.perf_counter
 _MOST_PRODUCTS = 4e8  # of a sparse x sparse product that is still timed
 
 
@@ -56,18 +69,23 @@ def matrix(rows: int, density: float, kind: str) -> gs.SparseTensor:
     return gs.SparseTensor(values, structure)
 
 
-def race(*calls: Callable[[], Any], budget: float = 0.6, most: int = 60) -> list[float]:
-    """Milliseconds of each call: the fastest of several turns, taken one after the other."""
-    for call in calls:
-        call()
+def race(*calls: tuple[Any, ...], budget: float = 0.6, most: int = 60) -> list[float]:
+    """Milliseconds of each call (a function and its arguments): the fastest of several turns, one after the other."""
+    for function, *args in calls:
+        function(*args)
     best, started, turns = [math.inf] * len(calls), time.perf_counter(), 0
     while turns < 3 or (turns < most and time.perf_counter() - started < budget * len(calls)):
-        for i, call in enumerate(calls):
-            before = time.perf_counter()
-            call()
-            best[i] = min(best[i], time.perf_counter() - before)
+        for i, (function, *args) in enumerate(calls):
+            before = CLOCK()
+            function(*args)
+            best[i] = min(best[i], CLOCK() - before)
         turns += 1
     return [1e3 * b for b in best]
+
+
+def sample(pattern: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    """SDDMM as torch has it."""
+    return torch.sparse.sampled_addmm(pattern, q, k.t(), beta=0.0)
 
 
 def products(quick: bool) -> list[dict[str, Any]]:
@@ -77,26 +95,22 @@ def products(quick: bool) -> list[dict[str, Any]]:
         for kind in ("uniform", "power law"):
             a = matrix(size, density, kind)
             narrow = a.to_torch()
-            wide = torch.sparse_csr_tensor(narrow.crow_indices().long(), narrow.col_indices().long(), narrow.values(), a.shape)
+            wide = torch.sparse_csr_tensor(
+                narrow.crow_indices().long(), narrow.col_indices().long(), narrow.values(), a.shape
+            )
             about = {"rows": size, "density": density, "kind": kind, "nnz": a.nnz}
             x = torch.randn(size)
-            times = race(lambda: gs.einsum("ij,j->i", a, x), lambda: wide @ x, lambda: narrow @ x)
+            times = race((gs.einsum, "ij,j->i", a, x), (torch.mv, wide, x), (torch.mv, narrow, x))
             rows.append({"what": "spmv", **about, "width": 1, **_times(times)})
             for width in WIDTHS[:2] if quick else WIDTHS:
                 b, q = torch.randn(size, width), torch.randn(size, width)
-                bt = b.t()
-                times = race(lambda: gs.einsum("ik,kj->ij", a, b), lambda: wide @ b, lambda: narrow @ b)
+                times = race((gs.einsum, "ik,kj->ij", a, b), (torch.mm, wide, b), (torch.mm, narrow, b))
                 rows.append({"what": "spmm", **about, "width": width, **_times(times)})
-                sample = torch.sparse.sampled_addmm
-                times = race(
-                    lambda: gs.einsum("ij,ik,jk->ij", a, q, b),
-                    lambda: sample(wide, q, bt, beta=0.0),
-                    lambda: sample(narrow, q, bt, beta=0.0),
-                )
+                times = race((gs.einsum, "ij,ik,jk->ij", a, q, b), (sample, wide, q, b), (sample, narrow, q, b))
                 rows.append({"what": "sddmm", **about, "width": width, **_times(times)})
             if a.nnz * a.nnz / size <= _MOST_PRODUCTS:
                 s = a.to_scipy()
-                times = race(lambda: gs.einsum("ik,kj->ij", a, a), lambda: s @ s)
+                times = race((gs.einsum, "ik,kj->ij", a, a), (operator.matmul, s, s))
                 rows.append({"what": "spgemm", **about, "width": 0, **_times(times)})
             _say(rows, about)
     return rows
@@ -111,8 +125,18 @@ def tensors(quick: bool) -> list[dict[str, Any]]:
         t = gs.from_dense(dense, gs.CSF())
         for width in (16, 32):
             u, v = torch.randn(shape[2], width), torch.randn(shape[1], width)
-            times = race(lambda: gs.einsum("ikl,lj,kj->ij", t, u, v), lambda: torch.einsum("ikl,lj,kj->ij", dense, u, v))
-            rows.append({"what": "mttkrp", "rows": shape[0], "density": 0.01, "kind": "uniform", "nnz": t.nnz, "width": width, **_times(times)})
+            times = race((gs.einsum, "ikl,lj,kj->ij", t, u, v), (torch.einsum, "ikl,lj,kj->ij", dense, u, v))
+            rows.append(
+                {
+                    "what": "mttkrp",
+                    "rows": shape[0],
+                    "density": 0.01,
+                    "kind": "uniform",
+                    "nnz": t.nnz,
+                    "width": width,
+                    **_times(times),
+                }
+            )
         _say(rows, {"shape": shape})
     return rows
 
@@ -139,7 +163,7 @@ def crossover() -> dict[str, float]:
             dense = torch.randn(1500, 1500) * (torch.rand(1500, 1500) < density)
             a = gs.from_dense(dense, gs.CSR())
             with gs.dense_from(None):
-                ours, torchs = race(lambda: gs.einsum("ik,kj->ij", a, x), lambda: dense @ x)
+                ours, torchs = race((gs.einsum, "ik,kj->ij", a, x), (torch.mm, dense, x))
             if torchs < ours:
                 found[str(width)] = density
                 break
@@ -161,7 +185,10 @@ def latency() -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         environment = {**os.environ, "GOSSAMER_CACHE": folder, "PYTHONPATH": os.pathsep.join(sys.path)}
         command = [sys.executable, "-c", _FIRST]
-        build, hit, again = (float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout) for _ in range(3))
+        build, hit, again = (
+            float(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+            for _ in range(3)
+        )
     a, x = gs.from_dense(torch.eye(4), gs.CSR()), torch.randn(4, 4)
     with gs.dense_from(None):
         for _ in range(2000):
@@ -185,7 +212,13 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         if not some:
             continue
         narrow = [r["speedup_int32"] for r in rows if r["what"] == what and "speedup_int32" in r]
-        out[what] = {"against": AGAINST[what], "geomean": round(_geomean(some), 2), "floor": floor, "worst": min(some), "cases": len(some)}
+        out[what] = {
+            "against": AGAINST[what],
+            "geomean": round(_geomean(some), 2),
+            "floor": floor,
+            "worst": min(some),
+            "cases": len(some),
+        }
         if narrow:
             out[what] |= {"geomean_int32": round(_geomean(narrow), 2), "worst_int32": min(narrow)}
     return out
@@ -204,7 +237,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         rows = products(quick) + tensors(quick)
         crossing = {} if quick else crossover()
     machine = {
-        "processor": platform.processor() or platform.machine(), "threads": threads, "torch": torch.__version__,
+        "processor": platform.processor() or platform.machine(), "threads": threads, "clock": CLOCK.__name__,
+        "torch": torch.__version__,
         "scipy": scipy.__version__, "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1),
     }  # fmt: skip
     return {"machine": machine, "summary": summary(rows), "latency": latency(), "crossover": crossing, "rows": rows}
@@ -214,7 +248,12 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two matrices, nothing written")
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--alone", action="store_true", help="one thread, by its processor time")
     args = parser.parse_args(argv)
+    if args.alone:
+        global CLOCK
+        CLOCK = time.thread_time
+        torch.set_num_threads(1)
     result = run(args.quick)
     print(json.dumps({k: v for k, v in result.items() if k != "rows"}, indent=1))
     if not args.quick:

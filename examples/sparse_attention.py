@@ -71,7 +71,9 @@ def main(argv: list[str] | None = None) -> None:
 
     trained = {name: ways[name] for name in ("gossamer", "dense")}
     training = race({name: lambda w=way: step(w) for name, way in trained.items()}, 0.2 if quick else 3)
-    print(f"attention: {tokens} tokens, {100 * ones.density:.1f} % of the scores; outputs differ by at most {worst:.1e}")
+    print(
+        f"attention: {tokens} tokens, {100 * ones.density:.1f} % of the scores; outputs differ by at most {worst:.1e}"
+    )
     assert worst < 1e-3
     show("forward, milliseconds (* fastest)", {"one layer": forward})
     show("forward and backward", {"one layer": training})

@@ -44,7 +44,7 @@ __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
-    "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune",
-    "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain", "fallback", "formats",
+    "from_dense", "from_scipy", "from_torch", "implements", "implements_backward", "implements_sparsifier",
+    "nn", "pack_", "prune", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

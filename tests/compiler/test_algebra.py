@@ -19,7 +19,9 @@ def trees(draw, depth=3):
 
 @given(trees(), st.frozensets(st.sampled_from([0, 1, 2])))
 def test_what_is_left_where_operands_are_zero(tree, zero):
-    values = [torch.zeros((), dtype=torch.float64) if k in zero else torch.tensor(0.7, dtype=torch.float64) for k in range(3)]
+    values = [
+        torch.zeros((), dtype=torch.float64) if k in zero else torch.tensor(0.7, dtype=torch.float64) for k in range(3)
+    ]
     left = without(tree, zero)
     assert torch.allclose(evaluate(left, values), evaluate(tree, values), equal_nan=True)
 

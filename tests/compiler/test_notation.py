@@ -74,7 +74,8 @@ def test_an_expression_must_be_text():
 
 
 @pytest.mark.parametrize(
-    "text", ["ij,jk->ik", "ij->ji", "ii->i", "ij,ij->", "i,j->ij", "ijk->j", "ij,jk,kl->il", "...i,...i->...", "iij,ji->j"]
+    "text",
+    ["ij,jk->ik", "ij->ji", "ii->i", "ij,ij->", "i,j->ij", "ijk->j", "ij,jk,kl->il", "...i,...i->...", "iij,ji->j"],
 )
 def test_the_interpreter_means_what_torch_einsum_means(text):
     sizes = {"i": 3, "j": 4, "k": 2, "l": 5, ".": 1}

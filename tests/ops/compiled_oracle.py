@@ -3,7 +3,7 @@
 import torch
 
 from gossamer.compiler.algebra import operand_name
-from gossamer.compiler.interpret import Machine
+from gossamer.compiler.machine import Machine
 
 
 def interpreted(plan, values):
@@ -11,7 +11,11 @@ def interpreted(plan, values):
     arrays = {name: array.reshape(-1).tolist() for name, array in plan.arrays.items()}
     for k, value in enumerate(plan.ready(values)):
         # a strided operand as the flat memory that its strides number
-        flat = value if value.is_contiguous() else torch.as_strided(value, (value.untyped_storage().nbytes() // 8,), (1,), 0)
+        flat = (
+            value
+            if value.is_contiguous()
+            else torch.as_strided(value, (value.untyped_storage().nbytes() // 8,), (1,), 0)
+        )
         arrays[f"{operand_name(k)}_val"] = flat.reshape(-1).tolist()
     kind = plan.kernel.program.output.kind
     count = torch.Size(plan.out_shape).numel()

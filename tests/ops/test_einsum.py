@@ -62,7 +62,9 @@ def test_formats_of_results():
 
 
 @pytest.mark.parametrize("source", FORMATS, ids=str)
-@pytest.mark.parametrize("target", [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 3)), gs.Format("compressed", "dense")], ids=str)
+@pytest.mark.parametrize(
+    "target", [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 3)), gs.Format("compressed", "dense")], ids=str
+)
 def test_conversions(source, target):
     a = tensor((7, 9), source)
     b = gs.einsum("ij->ij", a, out=target)

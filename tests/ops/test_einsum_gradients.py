@@ -1,4 +1,4 @@
-"""Gradients of gs.einsum: at the stored entries of a sparse operand, at every place of a dense one, twice if you like."""
+"""Gradients of gs.einsum: at the stored entries of a sparse operand, at every place of a dense one, twice if wanted."""
 
 import pytest
 import torch

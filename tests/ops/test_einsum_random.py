@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import gossamer as gs
 from benchmarks.compiler_grid import Case, draw, scorch_grid
 from gossamer.compiler import parse
-from gossamer.ops.einsum import _prepare, _sizes, plan_for, plan_of
+from gossamer.ops.calls import plan_for
+from gossamer.ops.einsum import _prepare, _sizes, plan_of
 from tests.ops.compiled_oracle import interpreted
 
 COMPILED = 150  # cases that are built as C here; benchmarks/compiler_grid.py runs thousands
@@ -51,7 +52,7 @@ def test_cases_that_others_fail():
 
 @pytest.mark.parametrize("expression", ["ik,kj->ij", "ij,ij->ij", "ij + ij -> ij", "ij->ji", "ijk,jl->ilk"])
 def test_sparse_results_in_the_interpreter(expression):
-    groups = [g for g in expression.split("->")[0].replace(" + ", ",").split(",")]
+    groups = expression.split("->")[0].replace(" + ", ",").split(",")
     sizes = {"i": 4, "j": 5, "k": 3, "l": 6}
     formats = [gs.CSF() if len(g) > 2 else gs.CSR() for g in groups]
     case = Case(expression, formats, sizes, [0.5] * len(groups), gs.COO())

@@ -123,7 +123,11 @@ FUNCTIONS: dict[str, Function] = {
         torch.reciprocal, "(1 / {0})", lambda a: (_op("neg", _op("square", _op("inverse", a))),), 1, False
     ),
     "half_over": Function(
-        lambda a: 0.5 / a, "(0.5{f} / {0})", lambda a: (_op("neg", _op("*", Const(2.0), _op("square", _op("half_over", a)))),), 1, False
+        lambda a: 0.5 / a,
+        "(0.5{f} / {0})",
+        lambda a: (_op("*", Const(-2.0), _op("square", _op("half_over", a))),),
+        1,
+        False,
     ),
 }  # fmt: skip
 _NOT_ZERO_AT_ZERO = {"exp", "positive", "above", "cosine", "inverse", "half_over"}

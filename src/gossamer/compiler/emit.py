@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gossamer.compiler import prelude
 from gossamer.compiler.algebra import FUNCTIONS
 from gossamer.compiler.loops import (
     Acc,
@@ -37,7 +36,7 @@ from gossamer.compiler.loops import (
     add,
 )
 
-_BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
+BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
 _STRIPS = ((4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
 
 
@@ -251,7 +250,7 @@ class Writer:
 
     def strips(self, s: For) -> bool:
         """Write a loop for each size of strip; if an index does not allow it, write nothing and say so."""
-        mark, size = len(self.lines), _BYTES[self.nest.value]
+        mark, size = len(self.lines), BYTES[self.nest.value]
         self.put(f"{{ long {s.var} = 0; const long {s.var}_stop = {self.expr(s.end)};")
         try:
             for count, width in _STRIPS:
@@ -278,7 +277,7 @@ class Writer:
         return self.vector_sum(s, last) if not lets else self.gathered_sum(s)
 
     def vector_sum(self, s: For, last: Into) -> bool:
-        lanes = 64 // _BYTES[self.nest.value]
+        lanes = 64 // BYTES[self.nest.value]
         self.lanes = Lanes(s.var, lanes, 2)
         try:
             if not self.varies(last.value):
@@ -311,7 +310,7 @@ class Writer:
             return False
         names = {x.name: x.value for x in lets if isinstance(x, Let)}
         turn = [{**names, s.var: add(Var(s.var), Num(x))} for x in range(4)]
-        lanes = 64 // _BYTES[self.nest.value]
+        lanes = 64 // BYTES[self.nest.value]
         self.lanes = Lanes(inner.var, lanes, 1)
         try:
             if not self.varies(substituted(into.value, turn[0])):
@@ -322,7 +321,8 @@ class Writer:
         finally:
             self.lanes = None
         k, q, v = inner.var, s.var, f"v{lanes}"
-        self.put(f"{{ long {q} = {self.expr(s.begin)}; const long {q}_stop = {self.expr(s.end)}, {k}_stop = {self.expr(inner.end)};")
+        self.put(f"{{ long {q} = {self.expr(s.begin)};")
+        self.put(f"const long {q}_stop = {self.expr(s.end)}, {k}_stop = {self.expr(inner.end)};")
         self.put(f"for (; {q} + 4 <= {q}_stop; {q} += 4) {{")
         self.depth += 1
         self.put(f"{v} {', '.join(f'acc_{x} = {{0}}' for x in range(4))}; long {k} = 0;")
@@ -351,7 +351,7 @@ class Writer:
         assert isinstance(last, Into)
         names = {x.name: x.value for x in s.body[:-1] if isinstance(x, Let)}
         value = substituted(last.value, names)
-        lanes = 32 // _BYTES[self.nest.value]
+        lanes = 32 // BYTES[self.nest.value]
         self.lanes = Lanes(s.var, lanes, 2)
         try:
             values = [self.gather(value, u) for u in range(2)]
@@ -378,7 +378,10 @@ class Writer:
         if isinstance(e, Load):
             with contextlib.suppress(NotLinear):
                 return self.vector(e, u)
-            each = [self.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))})) for x in range(lanes.width)]
+            each = [
+                self.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))}))
+                for x in range(lanes.width)
+            ]
             return f"(({lanes.type}){{{', '.join(each)}}})"
         if not isinstance(e, Bin) or e.sign not in ("+", "-", "*"):
             raise NotLinear
@@ -397,89 +400,15 @@ def substituted(e: Expr, names: Mapping[str, Expr]) -> Expr:
 
 
 def _mentions(e: Expr, name: str) -> bool:
-    return name in _names(e)
+    return name in names_in(e)
 
 
-def function(nest: Nest, name: str) -> str:
-    """Return the C function of one nest, and the one that shares it among threads."""
-    writer = Writer(nest)
-    outputs = {"out", "out_crd", "out_count"}
-    for i, (array, ctype) in enumerate(nest.arrays):
-        const = "" if array in outputs else "const "
-        writer.put(f"{const}{ctype} *restrict {array} = a[{i}];")
-    for i, size in enumerate(nest.sizes):
-        writer.put(f"const long {size} = z[{i}];")
-    if any(array == "out_count" for array, _ in nest.arrays):
-        writer.put("(void)out_crd, (void)out_count, (void)out;")
-    if nest.workspace:
-        writer.put(f"ws_open(ws, {writer.expr(nest.workspace_size)});")
-    if nest.units is None and nest.appends:
-        writer.put("long n = start[0];")
-    writer.depth -= 1
-    writer.block(nest.body)
-    writer.depth += 1
-    if nest.units is None and nest.appends:
-        writer.put("done[0] = n - start[0];")
-    signature = "void *const *a, const long *z, long lo, long hi, long chunk, const long *start, long *done, ws_t *ws"
-    unused = "  (void)lo, (void)hi, (void)chunk, (void)start, (void)done, (void)ws, (void)z;"
-    body = "\n".join([f"static void {name}({signature}) {{", unused, *writer.lines, "}"])
-    return f"{body}\n{_units(nest, name)}\n{_run(nest, name)}"
-
-
-def _units(nest: Nest, name: str) -> str:
-    """The function that says how many units there are."""
-    lines = [f"static long units_{name}(void *const *a, const long *z) {{", "  (void)a, (void)z;"]
-    if nest.units is None:
-        return "\n".join([*lines, "  return 1;", "}"])
-    used = _names(nest.units)
-    lines += [f"  const {ctype} *{array} = a[{i}];" for i, (array, ctype) in enumerate(nest.arrays) if array in used]
-    lines += [f"  const long {size} = z[{i}];" for i, size in enumerate(nest.sizes) if size in used]
-    return "\n".join([*lines, f"  return {Writer(nest).expr(nest.units)};", "}"])
-
-
-def _names(e: Expr) -> set[str]:
+def names_in(e: Expr) -> set[str]:
+    """Return the variables and arrays that an expression mentions."""
     if isinstance(e, Var):
         return {e.name}
     if isinstance(e, Load):
-        return {e.array} | _names(e.index)
+        return {e.array} | names_in(e.index)
     if isinstance(e, Call):
-        return set().union(*map(_names, e.args))
-    return _names(e.left) | _names(e.right) if isinstance(e, Bin) else set()
-
-
-def _run(nest: Nest, name: str) -> str:
-    position = {array: i for i, (array, _) in enumerate(nest.arrays)}
-    weights = f"j->a[{position[nest.weights]}]" if nest.weights else "(void *)0"
-    return prelude.RUN.format(name=name, weights=weights)
-
-
-def source(nests: dict[str, Nest]) -> str:
-    """Return the C source of a kernel: its nests, each under its name."""
-    main = next(iter(nests.values()))
-    types = dict(main.arrays)
-    weight = types.get(main.weights or "", "int")
-    workspaces = {"dense": prelude.DENSE_WORKSPACE, "wide": prelude.WIDE_WORKSPACE, "hash": prelude.HASH_WORKSPACE, None: prelude.NO_WORKSPACE}
-    parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
-    for width in sorted({bytes // _BYTES[main.value] for bytes in (64, 32, 16)}):
-        align = _BYTES[main.value]
-        parts.append(f"typedef real v{width} __attribute__((vector_size({width * align}), aligned({align}), may_alias));")
-    parts += [prelude.SHUFFLES, _horizontal(main.value)]
-    if main.value in ("float", "double"):
-        parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
-    parts += [prelude.FIND, workspaces[main.workspace], prelude.SHARE]
-    parts += [function(nest, name) for name, nest in nests.items()]
-    if main.appends:
-        parts.append(prelude.CLOSE.format(crd=types["out_crd"]))
-    return "\n".join(parts)
-
-
-def _horizontal(value: str) -> str:
-    """Functions that add up the lanes of a vector, by halves; shuffles keep them in registers, where there are any."""
-    four, eight, sixteen = (bytes // _BYTES[value] for bytes in (16, 32, 64))
-    sums = " + ".join(f"v[{i}]" for i in range(four))
-    parts = [f"static inline real v{four}_sum(v{four} v) {{ return {sums}; }}"]
-    for half, whole in ((four, eight), (eight, sixteen)):
-        low, high = ", ".join(map(str, range(half))), ", ".join(map(str, range(half, whole)))
-        parts.append(prelude.HALVES.format(half=f"v{half}", whole=f"v{whole}", low=low, high=high))
-    parts.append(prelude.FOUR_SUMS.format(v=f"v{sixteen}", half=f"v{eight}", four=f"v{four}", shuffles=int(four == 4)))
-    return "\n".join(parts)
+        return set().union(*map(names_in, e.args))
+    return names_in(e.left) | names_in(e.right) if isinstance(e, Bin) else set()

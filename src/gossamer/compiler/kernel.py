@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gossamer.compiler import emit, runtime
+from gossamer.compiler import runtime, unit
 from gossamer.compiler.loops import Nest
 from gossamer.compiler.lower import Lowering
 from gossamer.compiler.program import Program
@@ -40,7 +40,7 @@ class Kernel:
         nests = {"fill": self.nest}
         if self.sparse:
             nests["bound"] = Lowering(self.program, bound=True).nest()
-        return emit.source(nests)
+        return unit.source(nests)
 
     @cached_property
     def functions(self) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Kernel:
 
     def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
         """Return into how many parts threads may cut the outermost loop."""
-        from gossamer.compiler.interpret import Machine
+        from gossamer.compiler.machine import Machine
 
         if self.nest.units is None:
             return 1
@@ -59,7 +59,14 @@ class Kernel:
         return int(Machine({n: a.tolist() for n, a in needed.items()}, sizes).value(self.nest.units))
 
     def run(
-        self, name: str, pointers: Sequence[int], sizes: Any, chunks: int, start: int = 0, done: int = 0, threads: int = 1
+        self,
+        name: str,
+        pointers: Sequence[int],
+        sizes: Any,
+        chunks: int,
+        start: int = 0,
+        done: int = 0,
+        threads: int = 1,
     ) -> None:
         """Call one of its functions on pointers to the arrays of its nest."""
         array = (ctypes.c_void_p * len(pointers))(*pointers)

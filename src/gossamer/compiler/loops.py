@@ -1,7 +1,7 @@
 """Loop nests: what the compiler writes, before it is C.
 
 A small language of integer and value expressions and a dozen statements. It prints as text
-(``print(kernel.loops)``), :mod:`gossamer.compiler.interpret` runs it, and :mod:`gossamer.compiler.emit` turns it into C.
+(``print(kernel.loops)``), :mod:`gossamer.compiler.machine` runs it, :mod:`gossamer.compiler.emit` turns it into C.
 """
 
 from __future__ import annotations
@@ -233,8 +233,9 @@ Stmt = Let | Set | Acc | Into | Store | For | While | If | Find | Scatter | Drai
 class Nest:
     """A loop nest with its parameters: arrays (name, type) and integers, all read in this order.
 
-    ``units`` is what threads share: the range of the loop with that role, None if there is none; ``weights`` is an array
-    that counts the work before each unit; ``workspace`` is None, "dense", "wide" or "hash", over ``workspace_size`` coordinates.
+    ``units`` is what threads share: the range of the loop with that role, None if there is none; ``weights`` is an
+    array that counts the work before each unit; ``workspace`` is None, "dense", "wide" or "hash", over
+    ``workspace_size`` coordinates.
     """
 
     title: str
@@ -270,7 +271,7 @@ def show(e: Expr, outer: str = "") -> str:
     if e.sign in ("min", "max"):
         return f"{e.sign}({show(e.left)}, {show(e.right)})"
     tight = {"*": 3, "/": 3, "%": 3, "+": 2, "-": 2}
-    return f"({text})" if tight.get(outer, 0) > tight.get(e.sign, 1) or outer in "/%-" and outer else text
+    return f"({text})" if tight.get(outer, 0) > tight.get(e.sign, 1) or (outer in "/%-" and outer) else text
 
 
 def _lines(body: list[Stmt], depth: int = 0) -> list[str]:

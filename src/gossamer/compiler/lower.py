@@ -77,7 +77,9 @@ class Lowering:
     def nest(self) -> Nest:
         """Return the loop nest."""
         program = self.program
-        stacks = {k: (0, ZERO) for k, o in enumerate(program.operands) if isinstance(o, Stack)}
+        stacks: dict[int, tuple[int, Expr]] = {
+            k: (0, ZERO) for k, o in enumerate(program.operands) if isinstance(o, Stack)
+        }
         body = self.resolve(State(program.tree, stacks, frozenset()), lambda s: self.loop(0, s))
         appends = program.output.kind in ("rows", "keys")
         return Nest(
@@ -266,7 +268,7 @@ class Lowering:
     # -- where results go
 
     def row(self, d: int, s: State) -> list[Stmt]:
-        """One row of a sparse output: all its indices but the last are known. Its entries are counted when it is whole."""
+        """One row of a sparse output: all indices but the last are known. Its entries are counted when it is whole."""
         program = self.program
         self.in_row = True
         body = self.loop(d, s)
@@ -312,7 +314,11 @@ class Lowering:
             every: Expr = ONE
             for v in self.summed:
                 every = mul(every, Var(f"n_{v}"))
-            out = [Let("seen", ZERO, True), *out, If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")])]
+            out = [
+                Let("seen", ZERO, True),
+                *out,
+                If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")]),
+            ]
         elif self.program.output.kind in ("rows", "keys") and _may_miss(body):  # no entry where nothing was summed
             out = [Let("seen", ZERO, True), Acc("acc", start), *_marked(body)]
             return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(Var("acc"), s))]
@@ -372,7 +378,8 @@ class Lowering:
 def _may_miss(body: list[Stmt]) -> bool:
     """May these loops end without a turn of the innermost? (Counted ones run over all coordinates.)"""
     return any(
-        isinstance(x, (While, If, Find)) or (isinstance(x, For) and (x.begin != ZERO or _may_miss(x.body))) for x in body
+        isinstance(x, (While, If, Find)) or (isinstance(x, For) and (x.begin != ZERO or _may_miss(x.body)))
+        for x in body
     )
 
 
@@ -396,7 +403,8 @@ def lower(program: Program) -> Nest:
     >>> from gossamer.compiler.notation import parse
     >>> from gossamer.compiler.program import Output, Strided
     >>> s = parse("ij,j->i", (2, 1))
-    >>> p = Program(s, s.tree, (Strided(("i", "j"), "j"), Strided(("j",), "j")), Output("dense", ("i",), "i"), ("i", "j"))
+    >>> operands = (Strided(("i", "j"), "j"), Strided(("j",), "j"))
+    >>> p = Program(s, s.tree, operands, Output("dense", ("i",), "i"), ("i", "j"))
     >>> print(lower(p))
     # C[i] = sum over j of A[i, j] * B[j]
     # A dense(i, j), B dense(j); output dense(i)

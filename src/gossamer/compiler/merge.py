@@ -15,7 +15,7 @@ from gossamer.compiler.loops import ONE, ZERO, Bin, Expr, For, If, Let, Set, Stm
 
 @dataclass(frozen=True)
 class Iterator:
-    """One sparse level that is walked: its counter, range, and expressions of a position for coordinate and realness."""
+    """One sparse level that is walked: its counter, its range, and a position's coordinate and if it is real."""
 
     operand: int
     name: str
@@ -78,9 +78,7 @@ def _step(var: str, here: list[Iterator], ranked: list[frozenset[int]], inside: 
     return [*body, *steps]
 
 
-def _branches(
-    ranked: list[frozenset[int]], stands: dict[int, Bin], at: dict[int, Expr], inside: Inside
-) -> list[Stmt]:
+def _branches(ranked: list[frozenset[int]], stands: dict[int, Bin], at: dict[int, Expr], inside: Inside) -> list[Stmt]:
     """Return a chain of branches, the largest set first; the empty set is what is left."""
     if not ranked:
         return []

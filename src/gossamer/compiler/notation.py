@@ -23,8 +23,10 @@ from torch import Tensor
 from gossamer.compiler.algebra import FUNCTIONS, Access, Const, Op, Tree, evaluate
 
 REDUCTIONS = ("sum", "max", "min", "mean")
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)|(?P<call>[a-z_0-9]+)\s*\(|(?P<group>(?:[A-Za-z]|\.\.\.)+)|(?P<sign>[-+*,()]))")  # fmt: skip
-_MOST = 8
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)"
+    r"|(?P<call>[a-z_0-9]+)\s*\(|(?P<group>(?:[A-Za-z]|\.\.\.)+)|(?P<sign>[-+*,()]))"
+)
 
 
 class NotationError(ValueError):
@@ -118,7 +120,9 @@ class _Reader:
         if len(self.groups) != len(self.dims):
             raise self.fail(f"it has {len(self.groups)} groups of indices for {len(self.dims)} operands")
         wide = self.ellipsis_width()
-        inputs = tuple(self.indices(group, n, k) for k, (group, n) in enumerate(zip(self.groups, self.dims, strict=True)))
+        inputs = tuple(
+            self.indices(group, n, k) for k, (group, n) in enumerate(zip(self.groups, self.dims, strict=True))
+        )
         output = self.output(right.replace(" ", ""), wide, inputs) if arrow else self.implied(inputs, wide)
         return Statement(inputs, output, tree, reduce)
 

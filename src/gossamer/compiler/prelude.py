@@ -44,7 +44,10 @@ FIND = """\
 #define FIND(name, array, begin, stop, coord) \\
   long name = (begin); \\
   {{ long high_ = (stop); const long want_ = (coord); \\
-    while (name < high_) {{ const long m_ = (name + high_) / 2; if (array[m_] < want_) name = m_ + 1; else high_ = m_; }} \\
+    while (name < high_) {{ \\
+      const long m_ = (name + high_) / 2; \\
+      if (array[m_] < want_) name = m_ + 1; else high_ = m_; \\
+    }} \\
     if (name < (stop) && array[name] != want_) name = (stop); }}
 """.replace("{{", "{").replace("}}", "}")
 
@@ -225,13 +228,16 @@ static void ws_sort(long *x, long n) { /* heap sort: no worst case, no memory */
 )
 
 MATH = """\
-{real} sqrt{f}({real}); {real} sin{f}({real}); {real} cos{f}({real}); {real} tanh{f}({real}); {real} expm1{f}({real}); {real} exp{f}({real}); {real} log1p{f}({real});
+{real} sqrt{f}({real}); {real} sin{f}({real}); {real} cos{f}({real}); {real} tanh{f}({real});
+{real} exp{f}({real}); {real} expm1{f}({real}); {real} log1p{f}({real});
 """
 
 # Units wrote their entries where they had room for the most they could have; move them together.
 CLOSE = """\
 void *memcpy(void *, const void *, unsigned long);
-struct gaps {{ const long *start, *done; const {crd} *crd; const real *val; {crd} *to_crd; real *to_val; const long *to; }};
+struct gaps {{
+  const long *start, *done; const {crd} *crd; const real *val; {crd} *to_crd; real *to_val; const long *to;
+}};
 static void close_some(long begin, long end, void *p) {{
   const struct gaps *g = p;
   for (long u = begin; u < end; ++u) {{

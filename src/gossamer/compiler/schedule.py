@@ -209,7 +209,7 @@ class Scheduler:
         return cost, None, []
 
     def jumps(self, last: str) -> float:
-        """Weigh reads of ordinary operands at the coordinates of a sparse innermost loop: from one row, or from many."""
+        """Weigh reads of ordinary operands at the coordinates of a sparse inner loop: from one row, or from many."""
         reads = [o for o in (self.given[k].operand for k in self.used) if isinstance(o, Strided) and last in o.vars]
         return sum(GATHER if o.unit == last else STRIDED for o in reads)
 
@@ -237,8 +237,3 @@ def nest_order(choice: Choice, out_vars: frozenset[str], outside: bool) -> tuple
     while place and order[place - 1] not in out_vars:
         place -= 1
     return (*order[:place], strip, *order[place:])
-
-
-def turned(stack: Stack, given: Given, order: tuple[str, ...], sizes: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the variables of an operand in the order of the loops."""
-    return tuple(sorted(stack.vars, key=order.index))

@@ -43,7 +43,8 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain", "fallback", "from_dense", "from_scipy",
-    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
-    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum",
+    "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
+    "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "rearrange",
+    "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

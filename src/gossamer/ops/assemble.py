@@ -50,7 +50,15 @@ def _starts(plan: Plan, pointers: list[int], threads: int, counts: Tensor) -> tu
 
 
 def _run(
-    plan: Plan, name: str, pointers: list[int], threads: int, start: Tensor, done: Tensor, crd: Tensor, value: Tensor, counts: Tensor
+    plan: Plan,
+    name: str,
+    pointers: list[int],
+    threads: int,
+    start: Tensor,
+    done: Tensor,
+    crd: Tensor,
+    value: Tensor,
+    counts: Tensor,
 ) -> None:
     slot = plan.slot
     pointers[slot["out_crd"]], pointers[slot["out"]] = crd.data_ptr(), value.data_ptr()
@@ -58,9 +66,7 @@ def _run(
     plan.kernel.run(name, pointers, plan.sizes_array, 4 * threads, start.data_ptr(), done.data_ptr(), threads)
 
 
-def _close(
-    plan: Plan, threads: int, crd: Tensor, value: Tensor, start: Tensor, done: Tensor
-) -> tuple[Tensor, Tensor]:
+def _close(plan: Plan, threads: int, crd: Tensor, value: Tensor, start: Tensor, done: Tensor) -> tuple[Tensor, Tensor]:
     """Close the gaps that units left which had fewer entries than they might have had."""
     total = int(done.sum())
     if total == crd.numel():

@@ -15,7 +15,8 @@ from gossamer import native
 from gossamer.compiler import Statement
 from gossamer.compiler.algebra import Access, Op, Tree, product
 from gossamer.formats import Format, Masked, PackedRows
-from gossamer.ops.einsum import Prepared, einsum, run
+from gossamer.ops.calls import Prepared, run
+from gossamer.ops.einsum import einsum
 from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
@@ -86,7 +87,12 @@ def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor | None:
         return Prepared(values, input.structure, names)
 
     less = Op("-", (Access(0), Access(1)))
-    top, _ = run(Statement((names,), kept, Access(0), "top"), [Prepared(entries.values.detach(), input.structure, names)], sizes, "dense")
+    top, _ = run(
+        Statement((names,), kept, Access(0), "top"),
+        [Prepared(entries.values.detach(), input.structure, names)],
+        sizes,
+        "dense",
+    )
     raised = at_entries(entries, top, Op("exp", (less,)))
     total, _ = run(Statement((names,), kept, Access(0)), [raised], sizes, "dense")
     if log:

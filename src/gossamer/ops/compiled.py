@@ -35,7 +35,9 @@ class Compiled:
         """Compute the expression on tensors of these formats."""
         given = tuple(t.format if isinstance(t, SparseTensor) else Dense() for t in tensors)
         if given != self.formats:
-            raise TypeError(f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile anew")
+            raise TypeError(
+                f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile anew"
+            )
         self._plan = plan_of(self.expression, tensors, self.out)
         return einsum(self.expression, *tensors, out=self.out)
 
@@ -49,7 +51,9 @@ class Compiled:
     def _example(self) -> list[Tensor]:
         groups = parse_groups(self.expression)
         if len(groups) != len(self.formats):
-            raise NotationError(f"{self.expression!r} has {len(groups)} operands, but {len(self.formats)} formats are given")
+            raise NotationError(
+                f"{self.expression!r} has {len(groups)} operands, but {len(self.formats)} formats are given"
+            )
         made = []
         generator = torch.Generator().manual_seed(0)
         for group, format in zip(groups, self.formats, strict=True):

@@ -105,7 +105,11 @@ def _compiled(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str |
         found: bridge.Task | None = bridge.Task(args[0], tuple(operands))
     elif name in ("sum", "amax", "amin"):
         dim, keepdim = (*args[1:], kwargs.get("dim"), kwargs.get("keepdim", False))[:2] if len(args) < 3 else args[1:3]
-        found = bridge.task(name, args[:1], reduced_dims(dim, args[0].dim()), bool(keepdim)) if "dtype" not in kwargs else None
+        found = (
+            bridge.task(name, args[:1], reduced_dims(dim, args[0].dim()), bool(keepdim))
+            if "dtype" not in kwargs
+            else None
+        )
     else:
         pair = [a for a in args if isinstance(a, SparseTensor)]
         alike = len(pair) == 2 and pair[0].structure.same(pair[1].structure)
@@ -115,7 +119,9 @@ def _compiled(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str |
     if found is None or plan is None:
         return None
     if dense_wins(plan):
-        return f"gs.einsum({found.expression!r}) leaves it to torch: so dense, a dense product is faster (gs.dense_from)"
+        return (
+            f"gs.einsum({found.expression!r}) leaves it to torch: so dense, a dense product is faster (gs.dense_from)"
+        )
     return f"as gs.einsum({found.expression!r}): " + plan.explain().replace("\n", "\n  ")
 
 

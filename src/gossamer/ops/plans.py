@@ -36,7 +36,10 @@ from gossamer.ops.assemble import assemble
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
 _ALONE = 30_000  # turns below which a second thread costs more than it saves
-_SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
+_SMALL, _LARGE = (
+    1 << 16,
+    1 << 22,
+)  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
 
 
@@ -56,7 +59,12 @@ class Plan:
     """
 
     def __init__(
-        self, statement: Statement, args: Sequence[Arg], sizes: dict[str, int], dtype: torch.dtype, out: str | int | Format
+        self,
+        statement: Statement,
+        args: Sequence[Arg],
+        sizes: dict[str, int],
+        dtype: torch.dtype,
+        out: str | int | Format,
     ) -> None:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
         self.like: Structure | None = None
@@ -84,7 +92,9 @@ class Plan:
             if view is None or arg.structure is None:
                 continue
             cut = view.cut and any(shared.count(v) > 1 for v in arg.vars)
-            loose = any(not level.walk.ordered for level in view.levels if level.walk) and len(set(arg.vars)) < len(arg.vars)
+            loose = any(not level.walk.ordered for level in view.levels if level.walk) and len(set(arg.vars)) < len(
+                arg.vars
+            )
             if cut or loose:
                 self.views[k] = repacked(arg.structure, tuple(range(len(arg.shape))))
 
@@ -112,7 +122,7 @@ class Plan:
         arg = self.args[k]
         if arg.stride:
             return arg.stride
-        stride, out = 1, []
+        stride, out = 1, []  # type: int, list[int]
         for size in reversed(arg.shape):
             out.insert(0, stride)
             stride *= max(size, 1)
@@ -192,7 +202,9 @@ class Plan:
         arg = self.args[k]
         assert arg.structure is not None
         nnz = arg.structure.nnz
-        like = View(stack_for(order, arg.shape, nnz), _NO_ARRAYS, (), tuple((d, 1) for d in order), frozenset(), (), None)
+        like = View(
+            stack_for(order, arg.shape, nnz), _NO_ARRAYS, (), tuple((d, 1) for d in order), frozenset(), (), None
+        )
         return Given(like.stack(self._loop_vars(k, like)), fans_for(order, arg.shape, nnz), float(nnz))
 
     def _scheduled(self, given: list[Given], derived: tuple[Derived, ...]) -> Choice | None:
@@ -265,8 +277,11 @@ class Plan:
                 numbers |= {f"{name}_{x}{n}": value for x, value in view.own_numbers(n).items()}
         self.out_shape = tuple(self.sizes[v] for v in self.statement.output)
         self.out_perm: tuple[int, ...] | None = None
-        if program.output.kind == "dense" and program.output.unit not in (None, self.statement.output[-1:] and self.statement.output[-1]):
-            d = self.statement.output.index(program.output.unit)  # type: ignore[arg-type]
+        if program.output.kind == "dense" and program.output.unit not in (
+            None,
+            self.statement.output[-1:] and self.statement.output[-1],
+        ):
+            d = self.statement.output.index(program.output.unit)
             self.out_perm = (*(x for x in range(len(self.out_shape)) if x != d), d)
         out_stride = _strides_in(self.out_shape, self.out_perm or tuple(range(len(self.out_shape))))
         numbers |= {f"out_s{d}": s for d, s in enumerate(out_stride)}
@@ -331,7 +346,6 @@ class Plan:
             out = torch.zeros(like.numel(), dtype=self.dtype).index_put_((index,), out)
         return out.view(like.shape), structure
 
-
     def explain(self) -> str:
         """Say what was chosen, and why."""
         program, choice = self.kernel.program, self.choice
@@ -343,11 +357,15 @@ class Plan:
         result = self.like or (self.out if isinstance(self.out, str) else None)
         form = f"the entries of {operand_name(self.out)}" if isinstance(self.out, int) else result or self.out
         lines.append(f"  result: {form if not isinstance(form, Structure) else f'the mask of {form.format}'}")
-        lines.append(f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns; cheapest of the orders tried")
+        lines.append(
+            f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
+        )
         if program.strip:
             lines.append(f"  {program.strip!r} in strips of vectors, sums in registers")
         if program.scatters:
-            lines.append(f"  a {program.workspace} workspace over {program.output.vars[-1]!r} gathers each row of the result")
+            lines.append(
+                f"  a {program.workspace} workspace over {program.output.vars[-1]!r} gathers each row of the result"
+            )
         if choice.method == "sort":
             lines.append("  entries of the result come out of order: they are sorted and summed at the end")
         nest = self.kernel.nest
@@ -380,7 +398,7 @@ def _strides_in(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-class _NoArrays(dict):  # type: ignore[type-arg]
+class _NoArrays(dict):
     """Stands for index arrays that are not made yet: int32 by any name."""
 
     def __missing__(self, name: str) -> Tensor:

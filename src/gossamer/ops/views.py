@@ -1,7 +1,7 @@
 """How a structure looks to the compiler: a stack of levels that it can walk, and where each entry's value is.
 
-Most formats are walked as they lie. One that can't be (COO's repeated rows, a level kind without a walk, an operand that
-the loops need in another order) is repacked into compressed levels, once: views are kept with the structure.
+Most formats are walked as they lie. One that can't be (COO's repeated rows, a level kind without a walk, an operand
+that the loops need in another order) is repacked into compressed levels, once: views are kept with the structure.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _parts(structure: Structure, levels: int) -> tuple[tuple[int, int], ...] | N
 
 
 def repacked(structure: Structure, order: tuple[int, ...]) -> View:
-    """Return the entries sorted by their dimensions in this order, in compressed levels (the first dense if it is full)."""
+    """Return the entries sorted by their dimensions in this order, in compressed levels (the first may be dense)."""
     key = ("view", order)
     if key not in structure.memo:
         structure.memo[key] = _repacked(structure, order)

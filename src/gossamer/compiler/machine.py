@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +13,6 @@ from gossamer.compiler.algebra import FUNCTIONS
 from gossamer.compiler.loops import (
     Acc,
     Append,
-    Bin,
     Call,
     Drain,
     Expr,
@@ -33,7 +32,7 @@ from gossamer.compiler.loops import (
     While,
 )
 
-_SIGNS = {
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "%": lambda a, b: a % b,
     "<": lambda a, b: int(a < b), "<=": lambda a, b: int(a <= b), ">": lambda a, b: int(a > b),
     ">=": lambda a, b: int(a >= b), "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b),
@@ -48,7 +47,8 @@ class Machine:
     Examples
     --------
     >>> from gossamer.compiler.loops import Nest
-    >>> nest = Nest("twice", (), (), [For("i", Num(0), Var("n_i"), [Store("out", Var("i"), Bin("*", Num(2.0), Load("A", Var("i"))))])], "float")
+    >>> twice = Store("out", Var("i"), Bin("*", Num(2.0), Load("A", Var("i"))))
+    >>> nest = Nest("twice", (), (), [For("i", Num(0), Var("n_i"), [twice])], "float")
     >>> Machine({"A": [1.0, 2.0], "out": [0.0, 0.0]}, {"n_i": 2}).run(nest)["out"]
     [2.0, 4.0]
     """
