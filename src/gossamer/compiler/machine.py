@@ -46,7 +46,7 @@ class Machine:
 
     Examples
     --------
-    >>> from gossamer.compiler.loops import Nest
+    >>> from gossamer.compiler.loops import Bin, Nest
     >>> twice = Store("out", Var("i"), Bin("*", Num(2.0), Load("A", Var("i"))))
     >>> nest = Nest("twice", (), (), [For("i", Num(0), Var("n_i"), [twice])], "float")
     >>> Machine({"A": [1.0, 2.0], "out": [0.0, 0.0]}, {"n_i": 2}).run(nest)["out"]
