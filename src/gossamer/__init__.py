@@ -10,6 +10,9 @@ from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, quantize_
 from gossamer.ops import (
     FallbackWarning,
     Output,
+    compile,
+    dense_from,
+    einsum,
     explain,
     fallback,
     from_dense,
@@ -43,7 +46,8 @@ __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Output",
     "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM", "Wanda",
-    "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf",
-    "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_", "prune", "quantize_",
-    "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "compile", "count_flops", "dense_from", "densify_", "einsum", "explain", "fallback", "formats", "from_dense",
+    "from_scipy", "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "load",
+    "nn", "pack_", "prune", "quantize_", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_",
+    "summary", "train",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
+from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, Walk, _require
 
 LANES = 16  # rows side by side: the float32 lanes of a 512-bit vector
 
@@ -28,6 +28,7 @@ class Slots(Level):
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
+    walk: ClassVar[Walk | None] = Walk("p * size", "(p + 1) * size", "crd[at]", ordered=False)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         counts = torch.bincount(parent * size + coord, minlength=parents * size).view(parents, size)
@@ -66,6 +67,9 @@ class Lanes(Level):
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+    walk: ClassVar[Walk | None] = Walk(
+        "pos[p / 16]", "pos[p / 16 + 1]", "crd[at]", at="q * 16 + p % 16", real="crd[at] < size", ordered=False
+    )
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         groups = parents // LANES
@@ -115,6 +119,14 @@ class FixedLanes(Level):
     width: int = 1
     parts: int = 1
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
+    walk: ClassVar[Walk | None] = Walk(
+        "p / 16 * width",
+        "(p / 16 + 1) * width",
+        "crd[at]",
+        at="q * 16 + p % 16",
+        real="crd[at] < size",
+        ordered=False,
+    )
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         self._check_parts(parent, coord, size)
@@ -140,6 +152,9 @@ class FixedLanes(Level):
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * self.width
+
+    def numbers(self, arrays: Arrays) -> dict[str, int]:
+        return {"width": self.width}
 
 
 def _rank(parent: Tensor) -> Tensor:

@@ -14,13 +14,16 @@ where the values lie. Each kind of level answers four questions, and knows nothi
     how many positions the level has.
 
 A new kind of level is one class with these four. This module imports nothing of ours.
+
+With a fifth, the constant ``walk``, the compiler (:mod:`gossamer.compiler`) walks the arrays as they lie; without it,
+a stack is repacked into compressed levels first, once for each structure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +33,27 @@ KINDS: dict[str, type[Level]] = {}
 Arrays = Mapping[str, Tensor]
 Packed = tuple[dict[str, Tensor], Tensor, int]  # arrays, position of each entry, number of positions
 Unpacked = tuple[Tensor, Tensor, Tensor | None]  # parent and coordinate of each position, which are real (None: all)
+
+
+class Walk(NamedTuple):
+    """How to walk the positions below parent ``p``, in expressions that the compiler reads.
+
+    They may name ``p``, ``size``, the level's arrays, the integers of :meth:`Level.numbers`, and where it makes sense
+    the counter ``q``, the coordinate ``i`` and the position ``at``.
+
+    Examples
+    --------
+    >>> Compressed.walk.begin, Compressed.walk.end, Compressed.walk.coord
+    ('pos[p]', 'pos[p + 1]', 'crd[at]')
+    """
+
+    begin: str  # q runs from here
+    end: str  # to here
+    coord: str  # the coordinate of a position
+    at: str = "q"  # the position that counter q stands for
+    real: str = ""  # is it an entry? (empty: always). Where the walk is in order, the first that is not ends it
+    locate: str = ""  # the position of coordinate i, for a level that has one for each
+    ordered: bool = True  # do coordinates ascend, each once?
 
 
 @dataclass(frozen=True)
@@ -47,6 +71,8 @@ class Level:
     arrays: ClassVar[tuple[str, ...]] = ()
     #: Does the level have a position for every coordinate, so that it forms an axis of the values?
     full: ClassVar[bool] = False
+    #: How the compiler walks it; None: not in place.
+    walk: ClassVar[Walk | None] = None
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.__name__] = cls  # so that a printed format can be read back
@@ -66,6 +92,10 @@ class Level:
         """Return how many positions the level has."""
         raise NotImplementedError
 
+    def numbers(self, arrays: Arrays) -> dict[str, int]:
+        """Return the integers that ``walk`` names."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Dense(Level):
@@ -78,6 +108,7 @@ class Dense(Level):
     """
 
     full: ClassVar[bool] = True
+    walk: ClassVar[Walk | None] = Walk("p * size", "(p + 1) * size", "at - p * size", locate="p * size + i")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         return {}, parent * size + coord, parents * size
@@ -138,6 +169,7 @@ class Compressed(Level):
 
     unique: bool = True
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+    walk: ClassVar[Walk | None] = Walk("pos[p]", "pos[p + 1]", "crd[at]")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         position = torch.arange(coord.numel(), device=coord.device)
@@ -226,6 +258,7 @@ class Fixed(Level):
 
     width: int | None = None
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
+    walk: ClassVar[Walk | None] = Walk("p * width", "(p + 1) * width", "crd[at]", real="crd[at] >= 0")
 
     def __post_init__(self) -> None:
         if self.width is not None and (type(self.width) is not int or self.width < 0):
@@ -264,6 +297,9 @@ class Fixed(Level):
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return arrays["crd"].numel()
+
+    def numbers(self, arrays: Arrays) -> dict[str, int]:
+        return {"width": arrays["crd"].shape[-1]}
 
 
 NAMES: dict[str, Level] = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -64,6 +64,8 @@ class Structure:
         self._matrix: Matrix | None = None
         self._valid: Tensor | None | bool = False  # False: not computed yet
         self._nnz: int | None = None
+        #: What others work out about the structure and want to keep as long as it lives (views, schedules).
+        self.memo: dict[object, Any] = {}
 
     @classmethod
     def from_keys(cls, format: Format, keys: Tensor, shape: Sequence[int]) -> tuple[Structure, Tensor]:
@@ -76,12 +78,20 @@ class Structure:
         if not ascending(number):
             order = torch.argsort(number)
             coords, number = [c[order] for c in coords], number[order]
-        arrays, place, positions = _pack(format.stack(len(shape)), coords, number, sizes)
-        small = max(positions, keys.numel(), *sizes) <= INT32
-        arrays = {k: a.int() if small and a.dtype == torch.int64 else a for k, a in arrays.items()}
+        arrays, place = pack(format.stack(len(shape)), coords, number, sizes)
         if order is not None:
             place = torch.empty_like(place).index_copy_(0, order, place)
         return cls(format, shape, arrays, keys.device), place
+
+    @classmethod
+    def from_numbers(cls, format: Format, number: Tensor, shape: Sequence[int]) -> Structure:
+        """Store entries with these numbers in the levels (ascending, each once): entry i will be value i.
+
+        For formats that are an order of dimensions and no padding: the compiler writes entries in that order.
+        """
+        sizes = format.level_sizes(shape)
+        arrays, _ = pack(format.stack(len(shape)), unravel(number, sizes), number, sizes)
+        return cls(format, shape, arrays, number.device)
 
     # -- the tree of levels
 
@@ -242,6 +252,15 @@ def ascending(keys: Tensor) -> bool:
 
 def _true(mask: Tensor) -> Tensor:
     return torch.nonzero(mask.reshape(-1)).squeeze(1)
+
+
+def pack(
+    stack: Sequence[Level], coords: Sequence[Tensor], number: Tensor, sizes: Sequence[int]
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Store entries sorted by number: the arrays of all levels, int32 where that is enough; the place of each entry."""
+    arrays, place, positions = _pack(stack, coords, number, sizes)
+    small = max(positions, number.numel(), *sizes) <= INT32
+    return {k: a.int() if small and a.dtype == torch.int64 else a for k, a in arrays.items()}, place
 
 
 def _pack(

@@ -95,7 +95,7 @@ def build(
 def _key(
     command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object
 ) -> str:
-    digest = hashlib.sha256(repr((_version(command), COMMON, platform.machine(), more)).encode())
+    digest = hashlib.sha256(repr((version(command), COMMON, platform.machine(), more)).encode())
     for name, (path, own) in sorted(units.items()):
         digest.update(repr((name, tuple(own))).encode() + path.read_bytes())
     for path in sorted(headers):
@@ -103,7 +103,7 @@ def _key(
     return digest.hexdigest()[:16]
 
 
-def _version(command: list[str]) -> str:
+def version(command: list[str]) -> str:
     """Return the compiler and its size and time: cheaper than asking for its version, and changes when it does."""
     real = Path(command[0]).resolve()
     return f"{real} {real.stat().st_size} {real.stat().st_mtime_ns} {command[1:]}"

@@ -20,6 +20,9 @@ from gossamer.ops import (
     shape,
     softmax,
 )
+from gossamer.ops.compiled import Compiled, compile
+from gossamer.ops.crossover import dense_from
+from gossamer.ops.einsum import einsum
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
@@ -40,7 +43,8 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
-    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
-    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum",
+    "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
+    "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "rearrange",
+    "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

@@ -6,9 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.formats import Dense, Format, Masked
-from gossamer.ops import registry
+from gossamer.ops import bridge, registry
+from gossamer.ops.crossover import dense_wins
 from gossamer.ops.dispatch import METADATA, conversion, kinds_of
+from gossamer.ops.einsum import plan_of
+from gossamer.ops.reductions import reduced_dims
 from gossamer.ops.registry import operator_of
+from gossamer.tensor import SparseTensor
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Explanation:
 
     operator: str
     formats: tuple[str, ...]
-    how: str  # "native", "conversion", "fallback" or "torch"
+    how: str  # "native", "compiled", "conversion", "fallback" or "torch"
     function: str
     why: str
     registered: tuple[str, ...] = field(default=(), repr=False)
@@ -70,6 +74,9 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
 
     if operator.name in METADATA or all(k in (None, Dense) for k in kinds):
         return answer("torch", _name(op), "no sparse tensor's values are needed")
+    loops = _compiled(operator.name, ordered, kwargs)
+    if loops is not None:
+        return answer("compiled", "gossamer.ops.einsum.einsum", loops)
     fitting = registry.candidates(operator.name, kinds)
     if fitting:
         best = fitting[0]
@@ -86,6 +93,36 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
         return answer("native", _name(op), "Masked stores a dense tensor, and torch computes on it")
     why = "no entry takes these formats: sparse inputs are made dense, the result is dense"
     return answer("fallback", _name(op), why)
+
+
+_MATMUL = ("matmul", "mm", "mv", "__matmul__")
+
+
+def _compiled(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Say what the compiler would do with a call; None if it would not be asked."""
+    if name == "einsum" and isinstance(args[0], str):
+        operands = args[1] if len(args) == 2 and isinstance(args[1], (list, tuple)) else args[1:]
+        found: bridge.Task | None = bridge.Task(args[0], tuple(operands))
+    elif name in ("sum", "amax", "amin"):
+        dim, keepdim = (*args[1:], kwargs.get("dim"), kwargs.get("keepdim", False))[:2] if len(args) < 3 else args[1:3]
+        found = (
+            bridge.task(name, args[:1], reduced_dims(dim, args[0].dim()), bool(keepdim))
+            if "dtype" not in kwargs
+            else None
+        )
+    else:
+        pair = [a for a in args if isinstance(a, SparseTensor)]
+        alike = len(pair) == 2 and pair[0].structure.same(pair[1].structure)
+        known = name in _MATMUL or not (kwargs or alike)
+        found = bridge.task("matmul" if name in _MATMUL else name, args) if known else None
+    plan = None if found is None else plan_of(found.expression, found.tensors, found.out)
+    if found is None or plan is None:
+        return None
+    if dense_wins(plan):
+        return (
+            f"gs.einsum({found.expression!r}) leaves it to torch: so dense, a dense product is faster (gs.dense_from)"
+        )
+    return f"as gs.einsum({found.expression!r}): " + plan.explain().replace("\n", "\n  ")
 
 
 def _name(function: Any) -> str:

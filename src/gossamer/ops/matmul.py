@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gossamer.formats import CSR, Dense, Format, Masked
 from gossamer.ops import product
+from gossamer.ops.bridge import task
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
@@ -65,6 +66,8 @@ def _sparse_dense(a: SparseTensor, b: Tensor) -> Any:
     shape = a._dense_shape
     if a._values.dtype != b.dtype or a.grad_format is not None:
         return NotImplemented
+    if (compiled := task("matmul", (a, b))) is not None:
+        return compiled.run()
     if len(shape) == 3 and b.dim() == 3:
         return _batched(a, b)
     if not shape or b.dim() not in (1, 2) or b.shape[0] != shape[-1]:
@@ -130,6 +133,8 @@ def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
     """Row by row (Gustavson) without a loop: every entry of A meets the row of B that it names."""
     if a._values.dtype != b._values.dtype:
         return NotImplemented  # torch's own error, from the dense path
+    if (compiled := task("matmul", (a, b))) is not None:
+        return compiled.run()
     rows, inner = a._dense_shape
     cols = b._dense_shape[1]
     keys, left = entries_of(a)

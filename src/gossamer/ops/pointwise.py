@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format, Structure
+from gossamer.ops.bridge import task
 from gossamer.ops.rearrange import expand
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
@@ -101,6 +102,9 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
         return apply(name, function, args, kwargs)
     if all(s.structure.same(first) for s in sparse):
         return _same_pattern(name, function, args, kwargs, first)
+    compiled = None if kwargs or len(sparse) != len(args) else task(name, args)
+    if compiled is not None:
+        return compiled.run()
     if name == "mul":
         return _intersection(function, *sparse)
     return _quotient(function, args, kwargs) if name == "div" else _union(name, function, args, kwargs)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Format
+from gossamer.ops.bridge import task
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, entries_of, values_of
 
@@ -104,6 +105,9 @@ def sum(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: 
         return NotImplemented
     if len(reduced_dims(dim, input.dim())) == input.dim() and not keepdim:
         return values_of(input).sum(dtype=dtype)
+    compiled = task("sum", (input,), reduced_dims(dim, input.dim()), keepdim) if dtype is None else None
+    if compiled is not None:
+        return compiled.run()
     groups = Groups(input, dim)
     values = groups.values if dtype is None else groups.values.to(dtype)
     if not values.is_floating_point() and not values.is_complex() and dtype is None:
@@ -124,6 +128,9 @@ def mean(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype:
 
 def _extreme(which: str) -> Any:
     def run(input: SparseTensor, dim: Dims = (), keepdim: bool = False) -> Any:
+        compiled = task(which, (input,), reduced_dims(dim, input.dim()), keepdim)
+        if compiled is not None:
+            return compiled.run()
         groups = Groups(input, dim)
         if groups.size == 0 or input._values.dtype == torch.bool or input.is_complex():
             return NotImplemented

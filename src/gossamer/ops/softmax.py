@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Format
+from gossamer.ops import bridge
 from gossamer.ops.reductions import Groups
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, placed
@@ -56,6 +57,9 @@ def _type(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype | Non
 def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:
     if not isinstance(dim, int) or not input.is_floating_point():
         return NotImplemented
+    compiled = bridge.softmax(input, dim, log) if dtype in (None, input._values.dtype) else None
+    if compiled is not None:
+        return compiled
     groups, shifted, total = _parts(input, dim, dtype)
     out = shifted - total.log()[groups.group] if log else shifted.exp() / total[groups.group]
     structure = input.structure

@@ -1,0 +1,29 @@
+"""From an einsum to a kernel: index notation, a schedule, a loop nest, C. See README.md in this folder.
+
+Nothing here knows tensors or formats: :mod:`gossamer.ops.einsum` describes them to the compiler as stacks of levels.
+"""
+
+from gossamer.compiler.kernel import Kernel, kernel
+from gossamer.compiler.notation import NotationError, Statement, interpret, parse
+from gossamer.compiler.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
+from gossamer.compiler.schedule import Choice, Given, Scheduler, nest_order
+
+__all__ = [
+    "Choice",
+    "Derived",
+    "Given",
+    "Kernel",
+    "LevelUse",
+    "NotationError",
+    "Output",
+    "Program",
+    "Scheduler",
+    "Stack",
+    "Statement",
+    "Strided",
+    "Walk",
+    "interpret",
+    "kernel",
+    "nest_order",
+    "parse",
+]

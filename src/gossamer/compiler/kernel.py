@@ -1,0 +1,81 @@
+"""Kernel: a program that has been compiled. One for each program, made when it is first needed."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from gossamer.compiler import runtime, unit
+from gossamer.compiler.loops import Nest
+from gossamer.compiler.lower import Lowering
+from gossamer.compiler.program import Program
+
+_KERNELS: dict[Program, Kernel] = {}
+_LOCK = threading.Lock()
+
+
+class Kernel:
+    """A compiled loop nest: ``loops`` and ``source`` print it, ``run`` calls it."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        lowering = Lowering(program)
+        self.nest: Nest = lowering.nest()
+        self.covers = lowering.covered and program.output.kind == "dense"
+        self.sparse = program.output.kind in ("rows", "keys")
+
+    @property
+    def loops(self) -> str:
+        """The loop nest as text."""
+        return str(self.nest)
+
+    @cached_property
+    def source(self) -> str:
+        """The C source."""
+        nests = {"fill": self.nest}
+        if self.sparse:
+            nests["bound"] = Lowering(self.program, bound=True).nest()
+        return unit.source(nests)
+
+    @cached_property
+    def functions(self) -> dict[str, Any]:
+        """The functions of the built library."""
+        with _LOCK:
+            handle = runtime.library(self.source)
+        return {name: runtime.function(handle, name) for name in ("fill", *(("bound", "close") if self.sparse else ()))}
+
+    def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
+        """Return into how many parts threads may cut the outermost loop."""
+        from gossamer.compiler.machine import Machine
+
+        if self.nest.units is None:
+            return 1
+        needed = {name: array for name, array in arrays.items() if "_pos" in name and array.numel() == 2}
+        return int(Machine({n: a.tolist() for n, a in needed.items()}, sizes).value(self.nest.units))
+
+    def run(
+        self,
+        name: str,
+        pointers: Sequence[int],
+        sizes: Any,
+        chunks: int,
+        start: int = 0,
+        done: int = 0,
+        threads: int = 1,
+    ) -> None:
+        """Call one of its functions on pointers to the arrays of its nest."""
+        array = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+
+
+def kernel(program: Program) -> Kernel:
+    """Return the kernel of a program; equal programs have one."""
+    found = _KERNELS.get(program)
+    if found is None:
+        found = _KERNELS.setdefault(program, Kernel(program))
+    return found

@@ -1,0 +1,429 @@
+"""From a program to a loop nest: one recursion over the loop variables.
+
+For each variable, the operands that have a sparse level there are walked together: none, and it is a counted loop; one,
+and it is a loop over its positions; more, and :mod:`gossamer.compiler.merge` joins them as the tree asks, products by
+intersection and sums by union. Levels that have a place for every coordinate are located, and a sparse level
+whose coordinate is known already is searched. What is left of the tree at each branch is simplified, so a
+branch where a factor is missing is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from gossamer.compiler import algebra
+from gossamer.compiler.algebra import Access, Const, Tree, needed, operand_name, operands, without
+from gossamer.compiler.loops import (
+    ONE,
+    ZERO,
+    Acc,
+    Append,
+    Bin,
+    Call,
+    Drain,
+    Expr,
+    Find,
+    For,
+    If,
+    Into,
+    Let,
+    Load,
+    Nest,
+    Num,
+    Scatter,
+    Set,
+    Stmt,
+    Store,
+    Var,
+    While,
+    add,
+    mul,
+    read,
+)
+from gossamer.compiler.merge import Iterator, merge
+from gossamer.compiler.program import Program, Stack, Strided
+
+
+class State(NamedTuple):
+    """Where the recursion stands: the tree left, each stack's depth and position, and the variables that are known."""
+
+    tree: Tree
+    at: dict[int, tuple[int, Expr]]
+    known: frozenset[str]
+
+
+Then = Callable[[State], list[Stmt]]
+
+
+class Lowering:
+    """The recursion, for one program. ``bound`` asks for a nest that only bounds the number of entries."""
+
+    def __init__(self, program: Program, bound: bool = False) -> None:
+        self.program, self.bound = program, bound
+        self.covered = not program.reduces_before  # is every place of a dense output written?
+        self.units: Expr | None = None
+        self.summed = program.statement.summed
+        self.in_row = self.summing = False
+        # depth at which a row of a sparse output begins; a row without a workspace is only there to be counted
+        rows = program.output.kind == "rows" or program.scatters
+        outer = set(program.output.vars[:-1])
+        self.scope = max((d + 1 for d, v in enumerate(program.order) if v in outer), default=0) if rows else -1
+        self.has_acc = program.settled < len(program.order) or (
+            program.statement.reduce in ("max", "min", "top") and bool(self.summed)
+        )
+
+    def nest(self) -> Nest:
+        """Return the loop nest."""
+        program = self.program
+        stacks: dict[int, tuple[int, Expr]] = {
+            k: (0, ZERO) for k, o in enumerate(program.operands) if isinstance(o, Stack)
+        }
+        body = self.resolve(State(program.tree, stacks, frozenset()), lambda s: self.loop(0, s))
+        appends = program.output.kind in ("rows", "keys")
+        return Nest(
+            program.title(),
+            self.array_params(),
+            self.size_params(),
+            body,
+            program.value,
+            self.units,
+            self.weights() if self.units is not None else None,
+            program.workspace if program.scatters and not self.bound else None,
+            Var(f"n_{program.output.vars[-1]}") if program.scatters else ZERO,
+            appends,
+        )
+
+    # -- parameters
+
+    def array_params(self) -> tuple[tuple[str, str], ...]:
+        """Arrays in the order in which the kernel takes them: those of the operands, then those of the output."""
+        program, out = self.program, []
+        for k, o in enumerate(program.operands):
+            name = operand_name(k)
+            if isinstance(o, Stack):
+                out += [(f"{name}_{a}{level.number}", ctype) for level in o.levels for a, ctype in level.arrays]
+            out.append((f"{name}_val", program.value))
+        kind = program.output.kind
+        if kind in ("dense", "pattern"):
+            return (*out, ("out", program.value))
+        return (*out, ("out_crd", "int" if kind == "rows" else "long"), ("out", program.value), ("out_count", "long"))
+
+    def size_params(self) -> tuple[str, ...]:
+        """Integers in the order in which the kernel takes them: sizes of variables, strides, integers of levels."""
+        program = self.program
+        sizes = [f"n_{v}" for v in (*program.order, *(d.var for d in program.derived))]
+        for k, o in enumerate(program.operands):
+            name = operand_name(k)
+            if isinstance(o, Strided):
+                sizes += [f"{name}_s{d}" for d, v in enumerate(o.vars) if v != o.unit]
+            else:
+                sizes += [f"{name}_{n}{level.number}" for level in o.levels for n in level.numbers]
+        if program.output.kind == "dense":
+            sizes += [f"out_s{d}" for d, v in enumerate(program.output.vars) if v != program.output.unit]
+        return tuple(sizes)
+
+    def weights(self) -> str | None:
+        """Return an array that counts the work before each unit: pos of the level below the first."""
+        first = next((v for v in self.program.order if v != self.program.strip), None)
+        for k, o in enumerate(self.program.operands):
+            if isinstance(o, Stack) and len(o.levels) > 1 and o.levels[0].var == first:
+                below = o.levels[1]
+                if below.walk.begin == "pos[p]" and below.walk.end == "pos[p + 1]":
+                    return f"{operand_name(k)}_pos{below.number}"
+        return None
+
+    # -- the recursion
+
+    def loop(self, d: int, s: State) -> list[Stmt]:
+        """Loops from the d-th variable on."""
+        program = self.program
+        if s.tree == algebra.ZERO:
+            return []
+        if d == self.scope and not self.in_row:
+            return self.row(d, s)
+        if self.has_acc and d == program.settled and not self.summing:
+            return self.accumulated(d, s)
+        if d == len(program.order):
+            return self.finish(s)
+        var = program.order[d]
+        its = [self.iterator(k, s) for k in operands(s.tree) if self.walks(k, var, s)]
+        points = needed(s.tree, frozenset(it.operand for it in its))
+        if its and d < program.settled:
+            self.covered = False
+        root = d == 0 or (d == 1 and program.order[0] == program.strip)
+
+        def inside(present: dict[int, Expr]) -> list[Stmt]:
+            gone = frozenset(it.operand for it in its) - present.keys()
+            at = {**s.at, **{k: (s.at[k][0] + 1, p) for k, p in present.items()}}
+            return self.resolve(State(without(s.tree, gone), at, s.known | {var}), lambda t: self.loop(d + 1, t))
+
+        if not its:
+            strip = var == program.strip and len(program.order) > 1
+            role = "strip" if strip else "units" if root and self.shared(var) else ""
+            end: Expr = Var(f"n_{var}")
+            self.units = end if role == "units" else self.units
+            return self.counted(For(var, ZERO, end, inside({}), role))
+        if len(its) == 1 and points == {frozenset({its[0].operand})}:
+            it = its[0]
+            role = "units" if root and self.shared(var) else ""
+            self.units = Bin("-", it.end, it.begin) if role else self.units
+            at: list[Stmt] = [] if it.at == Var(it.counter) else [Let(f"{it.name}_at", it.at)]
+            where = it.at if not at else Var(f"{it.name}_at")
+            body: list[Stmt] = [Let(var, it.coord(where)), *inside({it.operand: where})]
+            body = body if it.real is None else [If(it.real(where), body)]
+            return self.counted(For(it.counter, it.begin, it.end, [*at, *body], role))
+        return merge(var, its, points, inside, Var(f"n_{var}"))
+
+    def shared(self, var: str) -> bool:
+        """May threads share the loop over this variable: does each turn write places of its own?"""
+        program = self.program
+        if program.output.kind == "pattern":
+            like = program.operands[program.output.like]
+            return var in like.vars
+        return var in program.out_vars and not (program.output.kind == "keys" and program.order[0] != var)
+
+    def counted(self, loop: For) -> list[Stmt]:
+        """Replace a loop that only counts by its length."""
+        *lets, last = loop.body if loop.body else [None]
+        only = self.bound and last == Set("n", ONE, "+=") and all(isinstance(x, Let) for x in lets)
+        if only and loop.role != "units":
+            return [Set("n", Bin("max", ZERO, Bin("-", loop.end, loop.begin)), "+=")]
+        return [loop] if loop.body else []
+
+    def walks(self, k: int, var: str, s: State) -> bool:
+        stack = self.program.operands[k]
+        if not isinstance(stack, Stack) or s.at[k][0] == len(stack.levels):
+            return False
+        level = stack.levels[s.at[k][0]]
+        return level.var == var and not level.full
+
+    def iterator(self, k: int, s: State) -> Iterator:
+        """Return the walk of operand k's next level, with this program's names in its expressions."""
+        stack, name = self.program.operands[k], operand_name(k)
+        assert isinstance(stack, Stack)
+        depth, p = s.at[k]
+        level = stack.levels[depth]
+        counter = f"q{name}{level.number}"
+        arrays = {a: f"{name}_{a}{level.number}" for a, _ in level.arrays}
+        names: dict[str, Expr] = {n: Var(f"{name}_{n}{level.number}") for n in level.numbers}
+        names |= {"p": p, "size": Var(f"n_{level.var}"), "q": Var(counter)}
+        w = level.walk
+        at = read(w.at, names, arrays)
+
+        def expression(text: str) -> Callable[[Expr], Expr]:
+            return lambda where: read(text, {**names, "at": where}, arrays)
+
+        real = expression(w.real) if w.real else None
+        begin, end = read(w.begin, names, arrays), read(w.end, names, arrays)
+        return Iterator(k, f"p{name}{level.number}", counter, begin, end, at, expression(w.coord), real)
+
+    def resolve(self, s: State, then: Then) -> list[Stmt]:
+        """Follow every index and position that is known by now, then go on."""
+        for d in self.program.derived:
+            if d.var not in s.known and all(v in s.known for v, _ in d.parts):
+                value: Expr = ZERO
+                for v, weight in d.parts:
+                    value = add(value, mul(Var(v), Num(weight)))
+                rest = self.resolve(s._replace(known=s.known | {d.var}), then)
+                if d.guard:
+                    rest = [If(Bin("<", Var(d.var), Var(f"n_{d.var}")), rest)]
+                return [Let(d.var, value), *rest]
+        for k in operands(s.tree):
+            stack = self.program.operands[k]
+            if not isinstance(stack, Stack) or s.at[k][0] == len(stack.levels):
+                continue
+            level = stack.levels[s.at[k][0]]
+            if level.var not in s.known:
+                continue
+            return self.locate(k, s, then) if level.full else self.search(k, s, then)
+        return then(s)
+
+    def locate(self, k: int, s: State, then: Then) -> list[Stmt]:
+        stack, name = self.program.operands[k], operand_name(k)
+        assert isinstance(stack, Stack)
+        depth, p = s.at[k]
+        level = stack.levels[depth]
+        names: dict[str, Expr] = {"p": p, "size": Var(f"n_{level.var}"), "i": Var(level.var)}
+        value = read(level.walk.locate, names, {})
+        if isinstance(value, Var):
+            return self.resolve(s._replace(at={**s.at, k: (depth + 1, value)}), then)
+        own = f"p{name}{level.number}"
+        return [Let(own, value), *self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(own))}), then)]
+
+    def search(self, k: int, s: State, then: Then) -> list[Stmt]:
+        stack = self.program.operands[k]
+        assert isinstance(stack, Stack)
+        depth = s.at[k][0]
+        level, it = stack.levels[depth], self.iterator(k, s)
+        if len(s.known & self.program.out_vars) < len(self.program.out_vars) or not self.summing:
+            self.covered = False
+        found = Find(it.counter, f"{operand_name(k)}_crd{level.number}", it.begin, it.end, Var(level.var))
+        hit = self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(it.counter))}), then)
+        left = without(s.tree, frozenset({k}))
+        miss = [] if left == algebra.ZERO else self.resolve(s._replace(tree=left), then)
+        return [found, If(Bin("<", Var(it.counter), it.end), hit, miss)] if hit or miss else []
+
+    # -- where results go
+
+    def row(self, d: int, s: State) -> list[Stmt]:
+        """One row of a sparse output: all indices but the last are known. Its entries are counted when it is whole."""
+        program = self.program
+        self.in_row = True
+        body = self.loop(d, s)
+        self.in_row = False
+        if not body:
+            return []
+        last = program.output.vars[-1]
+        if self.bound:
+            most = add(Var("first"), Var(f"n_{last}"))
+            cap: list[Stmt] = [Set("n", Bin("min", Var("n"), most))] if program.scatters else []
+            return [Let("first", Var("n")), *body, *cap]
+        if program.scatters:
+            body = [*body, Drain(last, "w", [Append(self.coord(last), Var("w"))])]
+        if program.output.kind == "keys":
+            return body
+        parent: Expr = ZERO
+        for v in program.output.vars[:-1]:
+            parent = add(mul(parent, Var(f"n_{v}")), Var(v))
+        return [Let("first", Var("n")), *body, Store("out_count", parent, Bin("-", Var("n"), Var("first")))]
+
+    def coord(self, last: str) -> Expr:
+        """Return what an entry is appended by: its last coordinate, or its number."""
+        if self.program.output.kind == "rows":
+            return Var(last)
+        key: Expr = ZERO
+        names = (*self.program.output.vars[:-1], last)
+        for v, name in zip(self.program.output.vars, names, strict=True):
+            key = add(mul(key, Var(f"n_{v}")), Var(name))
+        return key
+
+    def accumulated(self, d: int, s: State) -> list[Stmt]:
+        if self.bound:
+            return [Set("n", ONE, "+=")]
+        reduce = self.program.statement.reduce
+        self.summing = True
+        body = self.loop(d, s)
+        self.summing = False
+        if not body:
+            return []
+        start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
+        out: list[Stmt] = [Acc("acc", start), *body]
+        if reduce in ("max", "min"):  # what is not stored is 0, and counts
+            every: Expr = ONE
+            for v in self.summed:
+                every = mul(every, Var(f"n_{v}"))
+            out = [
+                Let("seen", ZERO, True),
+                *out,
+                If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")]),
+            ]
+        elif self.program.output.kind in ("rows", "keys") and _may_miss(body):  # no entry where nothing was summed
+            out = [Let("seen", ZERO, True), Acc("acc", start), *_marked(body)]
+            return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(Var("acc"), s))]
+        return [*out, *self.put(Var("acc"), s)]
+
+    def finish(self, s: State) -> list[Stmt]:
+        """The innermost statement."""
+        if self.bound:
+            return [Set("n", ONE, "+=")]
+        value = self.value(s.tree, s)
+        if self.has_acc:
+            reduce = self.program.statement.reduce
+            if reduce in ("max", "min"):
+                return [Into("acc", value, f"{reduce}="), Set("seen", ONE, "+=")]
+            return [Into("acc", value, "max=" if reduce == "top" else "+=")]
+        return self.put(value, s)
+
+    def put(self, value: Expr, s: State) -> list[Stmt]:
+        """Write a finished value to its place."""
+        program, out = self.program, self.program.output
+        sign = "+=" if program.reduces_before else "="
+        if program.statement.reduce == "mean":
+            for v in self.summed:
+                value = Bin("/", value, Var(f"n_{v}"))
+        if out.kind == "dense":
+            return [Store("out", self.strided("out", out.vars, out.unit), value, sign)]
+        if out.kind == "pattern":
+            return [Store("out", s.at[out.like][1], value, sign)]
+        if program.scatters:
+            return [Scatter(Var(out.vars[-1]), value)]
+        return [Append(self.coord(out.vars[-1]), value)]
+
+    def strided(self, name: str, vars: tuple[str, ...], unit: str | None) -> Expr:
+        index: Expr = ZERO
+        for d, v in enumerate(vars):
+            if v != unit:
+                index = add(index, mul(Var(v), Var(f"{name}_s{d}")))
+        return index if unit is None else add(index, Var(unit))
+
+    def value(self, tree: Tree, s: State) -> Expr:
+        """Return the tree as an expression over loaded values."""
+        if isinstance(tree, Const):
+            return Num(float(tree.value))
+        if isinstance(tree, Access):
+            operand, name = self.program.operands[tree.operand], operand_name(tree.operand)
+            if tree.stored:
+                return Num(1.0)
+            if isinstance(operand, Strided):
+                return Load(f"{name}_val", self.strided(name, operand.vars, operand.unit))
+            return Load(f"{name}_val", s.at[tree.operand][1])
+        args = tuple(self.value(arg, s) for arg in tree.args)
+        if tree.name == "*" and Num(1.0) in args:
+            return args[1] if args[0] == Num(1.0) else args[0]
+        return Bin(tree.name, *args) if tree.name in ("+", "-", "*") else Call(tree.name, args)
+
+
+def _may_miss(body: list[Stmt]) -> bool:
+    """May these loops end without a turn of the innermost? (Counted ones run over all coordinates.)"""
+    return any(
+        isinstance(x, (While, If, Find)) or (isinstance(x, For) and (x.begin != ZERO or _may_miss(x.body)))
+        for x in body
+    )
+
+
+def _marked(body: list[Stmt]) -> list[Stmt]:
+    """Say after each sum that there was one."""
+    out: list[Stmt] = []
+    for x in body:
+        if isinstance(x, (For, While)):
+            x = replace(x, body=_marked(x.body))
+        elif isinstance(x, If):
+            x = replace(x, body=_marked(x.body), other=_marked(x.other))
+        out += [x, Set("seen", ONE)] if isinstance(x, Into) else [x]
+    return out
+
+
+def lower(program: Program) -> Nest:
+    """Return the loop nest of a program.
+
+    Examples
+    --------
+    >>> from gossamer.compiler.notation import parse
+    >>> from gossamer.compiler.program import Output, Strided
+    >>> s = parse("ij,j->i", (2, 1))
+    >>> operands = (Strided(("i", "j"), "j"), Strided(("j",), "j"))
+    >>> p = Program(s, s.tree, operands, Output("dense", ("i",), "i"), ("i", "j"))
+    >>> print(lower(p))
+    # C[i] = sum over j of A[i, j] * B[j]
+    # A dense(i, j), B dense(j); output dense(i)
+    parallel for i in 0 .. n_i:
+      acc = 0
+      for j in 0 .. n_j:
+        acc += A_val[i * A_s0 + j] * B_val[j]
+      out[i] = acc
+    """
+    return Lowering(program).nest()
+
+
+def bound(program: Program) -> Nest:
+    """Return the nest that bounds how many entries each unit of a sparse output will have."""
+    return Lowering(program, bound=True).nest()
+
+
+def covers(program: Program) -> bool:
+    """Does the nest write every place of a dense output, so that it needs no zeros before?"""
+    lowering = Lowering(program)
+    lowering.nest()
+    return lowering.covered

@@ -1,0 +1,128 @@
+"""From C to a function: built by the machine's own compiler, kept on disk, loaded once.
+
+An entry of the cache is a shared library with a digest at its end. It is made in a folder of its own and renamed into
+place, so many processes may build at once and a killed build leaves nothing that looks whole; one that
+is not whole is built again. The name holds everything that the code depends on: source, flags, compiler, processor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.native import BuildError, cache_dir, compiler
+from gossamer.native.build import version
+
+FLAGS = (
+    "-std=gnu11", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-ffp-contract=fast",
+    "-fno-semantic-interposition",
+)  # fmt: skip
+#: gcc turns the loop over columns into gathers with it, two to three times slower; clang does not know it.
+GCC_ONLY = ("-fno-loop-unroll-and-jam",)
+_LOG = logging.getLogger("gossamer")
+_DIGEST = 32
+
+
+@lru_cache(maxsize=1)
+def processor() -> str:
+    """Return what distinguishes this kind of processor: code for one may not run on another."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return platform.machine()
+    lines = [line for line in text.splitlines() if line.startswith(("flags", "Features", "model name"))]
+    return " ".join([platform.machine(), *dict.fromkeys(lines)])
+
+
+def library(source: str) -> ctypes.CDLL:
+    """Return the loaded library of a source, built first if it is in no cache.
+
+    Examples
+    --------
+    >>> library("int twice(int x) { return 2 * x; }").twice(21)  # doctest: +SKIP
+    42
+    """
+    command = compiler()
+    if command is None or os.environ.get("GOSSAMER_NATIVE", "1") == "0":
+        why = "no C compiler: install one (Debian: apt-get install g++), or name it in $CXX"
+        raise BuildError(why if command is None else "GOSSAMER_NATIVE=0")
+    key = hashlib.sha256("\0".join([source, version(command), processor(), *FLAGS, *GCC_ONLY]).encode()).hexdigest()
+    path = cache_dir() / "kernels" / f"{key[:32]}.so"
+    if not whole(path, key):
+        _build(command, source, path, key)
+    return ctypes.CDLL(str(path))
+
+
+def whole(path: Path, key: str) -> bool:
+    """Is the entry there, and as it was written?"""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    good = data[-_DIGEST:] == _digest(data[:-_DIGEST], key)
+    if not good:
+        _LOG.warning("a cached kernel is damaged and will be built again: %s", path)
+    return good
+
+
+def _digest(data: bytes, key: str) -> bytes:
+    return hashlib.blake2b(data + key.encode(), digest_size=_DIGEST).digest()
+
+
+def _build(command: list[str], source: str, path: Path, key: str) -> None:
+    started = time.perf_counter()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as work:
+            made = Path(work) / "kernel.so"
+            (Path(work) / "kernel.c").write_text(source)
+            _compile(command, Path(work) / "kernel.c", made)
+            with made.open("ab") as file:
+                file.write(_digest(made.read_bytes(), key))
+            os.replace(made, path)
+    except OSError as error:
+        raise BuildError(f"can't write to {path.parent}: {error}; name another folder in $GOSSAMER_CACHE") from error
+    _LOG.debug("built a kernel in %.0f ms: %s", 1e3 * (time.perf_counter() - started), path)
+
+
+def _compile(command: list[str], source: Path, made: Path) -> None:
+    base = [*command, "-x", "c", *FLAGS, str(source), "-o", str(made)]
+    answer = None
+    for more in (("-march=native", *GCC_ONLY), ("-march=native",), ()):
+        answer = subprocess.run([*base, *more], capture_output=True, text=True, check=False)
+        if answer.returncode == 0:
+            return
+    assert answer is not None
+    raise BuildError(f"{' '.join(base)} failed:\n{answer.stderr[-4000:]}")
+
+
+@lru_cache(maxsize=1)
+def pool() -> int:
+    """Return the address of torch's parallel_for, through which kernels use torch's own threads; 0 without one."""
+    for name in ("libtorch_cpu.so", "libtorch_cpu.dylib"):
+        with contextlib.suppress(OSError, AttributeError):
+            handle = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / name))
+            return ctypes.cast(handle.torch_parallel_for, ctypes.c_void_p).value or 0
+    return 0
+
+
+_SIGNATURE = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, *(ctypes.c_void_p,) * 4]
+
+
+def function(handle: ctypes.CDLL, name: str) -> Any:
+    """Return the function of a nest in a loaded library, ready to be called."""
+    found = getattr(handle, f"run_{name}")
+    found.argtypes, found.restype = _SIGNATURE, None
+    return found

@@ -1,0 +1,109 @@
+"""gs.compile: look inside a kernel before there is data, or keep it at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import NotationError
+from gossamer.compiler.notation import parse_groups
+from gossamer.formats import Dense, Format, as_format
+from gossamer.ops.einsum import einsum, plan_of
+from gossamer.ops.interop import from_dense
+from gossamer.ops.plans import Plan
+from gossamer.tensor import SparseTensor
+
+
+class Compiled:
+    """An expression for given formats: what :func:`gossamer.compile` returns. Call it with tensors.
+
+    ``loops`` and ``source`` are those of the last call; before the first, of a small example with a tenth of the
+    entries: the order of loops depends on the data.
+    """
+
+    def __init__(self, expression: str, formats: tuple[Format, ...], out: Format | None) -> None:
+        self.expression, self.formats, self.out = expression, formats, out
+        self._plan: Plan | None = None
+
+    def __repr__(self) -> str:
+        out = "" if self.out is None else f", out={self.out}"
+        return f"compile({self.expression!r}, {', '.join(map(str, self.formats))}{out})"
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        """Compute the expression on tensors of these formats."""
+        given = tuple(t.format if isinstance(t, SparseTensor) else Dense() for t in tensors)
+        if given != self.formats:
+            raise TypeError(
+                f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile anew"
+            )
+        self._plan = plan_of(self.expression, tensors, self.out)
+        return einsum(self.expression, *tensors, out=self.out)
+
+    def _any_plan(self) -> Plan:
+        if self._plan is None:
+            self._plan = plan_of(self.expression, self._example(), self.out)
+        if self._plan is None:
+            raise ValueError(f"{self}: no operand is sparse, so torch computes it and there is no kernel to show")
+        return self._plan
+
+    def _example(self) -> list[Tensor]:
+        groups = parse_groups(self.expression)
+        if len(groups) != len(self.formats):
+            raise NotationError(
+                f"{self.expression!r} has {len(groups)} operands, but {len(self.formats)} formats are given"
+            )
+        made = []
+        generator = torch.Generator().manual_seed(0)
+        for group, format in zip(groups, self.formats, strict=True):
+            letters = group.replace("...", "AB" if "..." in group else "")
+            shape = [48 + 8 * (ord(v) % 5) for v in letters]
+            x = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.1)
+            made.append(x if isinstance(format, Dense) else from_dense(x, format))
+        return made
+
+    @property
+    def loops(self) -> str:
+        """The loop nest, as text."""
+        return self._any_plan().kernel.loops
+
+    @property
+    def source(self) -> str:
+        """The C source of the kernel."""
+        return self._any_plan().kernel.source
+
+    def explain(self) -> str:
+        """Say what was chosen (order of loops, vectors, workspace, threads), and why."""
+        return self._any_plan().explain()
+
+
+def compile(expression: str, *formats: Format, out: Format | None = None) -> Compiled:
+    """Return the kernel of an expression for operands of these formats, to look at or to call.
+
+    Parameters
+    ----------
+    expression, out
+        As for :func:`gossamer.einsum`.
+    *formats
+        One for each operand; ``gs.Dense()`` for an ordinary tensor.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> k = gs.compile("ik,kj->ij", gs.CSR(), gs.Dense())
+    >>> print(k.loops)
+    # C[i, j] = sum over k of A[i, k] * B[k, j]
+    # A sparse(i, k), B dense(k, j); output dense(i, j)
+    parallel for i in 0 .. n_i:
+      in strips for j in 0 .. n_j:
+        acc = 0
+        for qA1 in A_pos1[i] .. A_pos1[i + 1]:
+          k = A_crd1[qA1]
+          acc += A_val[qA1] * B_val[k * B_s0 + j]
+        out[i * out_s0 + j] = acc
+    >>> k(gs.from_dense(torch.eye(2), gs.CSR()), torch.ones(2, 2))
+    tensor([[1., 1.],
+            [1., 1.]])
+    """
+    return Compiled(expression, tuple(as_format(f) for f in formats), None if out is None else as_format(out))

@@ -1,0 +1,105 @@
+"""The cache of kernels: right after damage, with many processes at once, and without a compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gossamer.compiler import runtime
+
+SOURCE = "long twice(long x) { return 2 * x; }"
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
+    return tmp_path / "kernels"
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(cache.glob("*.so"))
+
+
+def test_a_source_is_built_once(cache):
+    assert runtime.library(SOURCE).twice(21) == 42
+    (entry,) = entries(cache)
+    made = entry.stat().st_mtime_ns
+    assert runtime.library(SOURCE).twice(4) == 8
+    assert entries(cache) == [entry] and entry.stat().st_mtime_ns == made
+    assert list(cache.glob(".build-*")) == []
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "text"])
+def test_a_damaged_entry_is_built_again(cache, damage, caplog):
+    source = SOURCE + f" /* {damage} */"  # another library: one that is loaded already would be used again
+    runtime.library(source)
+    (entry,) = entries(cache)
+    data = entry.read_bytes()
+    middle = len(data) // 2
+    broken = {
+        "cut": data[:middle],
+        "flip": data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :],
+        "empty": b"",
+        "text": b"not a library",
+    }[damage]
+    entry.unlink()  # the loaded one stays as it is
+    entry.write_bytes(broken)
+    assert runtime.library(source).twice(3) == 6
+    assert "damaged" in caplog.text
+    assert len(entry.read_bytes()) == len(data)
+
+
+def test_the_digest_belongs_to_one_source(cache):
+    runtime.library(SOURCE)
+    runtime.library(SOURCE + "\n")
+    first, second = entries(cache)
+    first.write_bytes(second.read_bytes())  # whole, but not what its name says
+    assert not runtime.whole(first, first.stem)
+
+
+def test_a_source_that_is_not_c_says_what_the_compiler_said(cache):
+    with pytest.raises(runtime.BuildError, match="failed:"):
+        runtime.library("this is not C")
+    assert entries(cache) == []
+
+
+def test_a_folder_that_can_not_be_written_is_named(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "file"))
+    with pytest.raises(runtime.BuildError, match="GOSSAMER_CACHE"):
+        runtime.library(SOURCE)
+
+
+WORKER = """
+import torch, gossamer as gs
+torch.manual_seed(0)
+a = gs.sparsify(torch.randn(9, 7), "80%", format=gs.CSR())
+b = torch.randn(7, 5)
+assert torch.allclose(gs.einsum("ik,kj->ij", a, b), a.to_dense() @ b, atol=1e-5)
+c = gs.einsum("ik,jk->ij", a, a)
+assert torch.allclose(c.to_dense(), a.to_dense() @ a.to_dense().T, atol=1e-5)
+"""
+
+
+def test_many_processes_at_once(tmp_path):
+    environment = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    workers = [subprocess.Popen([sys.executable, "-c", WORKER], env=environment) for _ in range(4)]
+    assert [w.wait() for w in workers] == [0] * 4
+    assert len(entries(tmp_path / "kernels")) == 2
+    assert list((tmp_path / "kernels").glob(".build-*")) == []
+
+
+@pytest.mark.parametrize("missing", [{"GOSSAMER_NATIVE": "0"}, {"CXX": "/nowhere/c++", "PATH": "/nowhere"}])
+def test_without_a_compiler_the_answers_stay_right_and_it_is_said_once(tmp_path, missing):
+    environment = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1", **missing}
+    done = subprocess.run(
+        [sys.executable, "-c", "import logging; logging.basicConfig()" + WORKER],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("gs.einsum computes on dense copies") == 1
