@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.nn.names import Where
 from gossamer.nn.surgery import replace
-from gossamer.tensor import SparseTensor, gather
+from gossamer.tensor import SparseTensor, cleared, gather
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.history import History
@@ -237,7 +237,7 @@ class Method:
         for name, value in state.items():
             if isinstance(value, Tensor) and value.shape == parameter._dense_shape and value.dim() > 0:
                 if isinstance(parameter.format, Masked):  # a fast path of what is below
-                    values = dense_of(value).masked_fill_(~mask_of(parameter), 0)
+                    values = cleared(dense_of(value), mask_of(parameter), inplace=True)
                 else:
                     values = gather(value, parameter.structure)
                 state[name] = SparseTensor(values, parameter.structure)

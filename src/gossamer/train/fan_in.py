@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.patterns._rank import keep_top_rows
-from gossamer.train.rules import comparable, top
+from gossamer.train.rules import comparable, top, top_at
 
 
 def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, least: int = 1) -> Tensor:
@@ -108,14 +108,17 @@ def constant_fan_in(
             [0, 0, 0, 0]], dtype=torch.int32)
     """
     weight, grad = weight.abs(), grad.abs()
-    kept = int(torch.count_nonzero(mask))
-    keep = min(kept - int(kept * fraction), int(torch.count_nonzero(weight)))  # what is not kept is 0
-    stay = top(weight, keep, mask)
+    places = mask.reshape(-1).nonzero().view(-1)  # few of many: what is kept is looked up once
+    kept = len(places)
+    values = weight.reshape(-1).index_select(0, places)
+    keep = min(kept - int(kept * fraction), int(torch.count_nonzero(values)))
+    stay = top_at(values, keep, places, mask.shape)
     active = torch.ones(len(mask), dtype=torch.bool, device=mask.device)
     if gamma is not None:
         salient = stay | top(grad, kept - keep)
         active = active_neurons(salient, weight, budget, gamma, least)
         if not bool(active.all()):
-            stay = top(weight, keep, mask & active[:, None])
+            left = active[places // mask.shape[1]]
+            stay = top_at(values[left], keep, places[left], mask.shape)
     k = min(budget // int(active.sum()), mask.shape[1])
     return fill(stay, weight, grad, active, k)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gossamer.formats import Format, Masked, Structure
 from gossamer.nn.names import LAYERS, Where, chosen, layer_weights
 from gossamer.ops.sparsify import apply_mask
-from gossamer.tensor import SparseTensor, scatter
+from gossamer.tensor import SparseTensor, cleared, scatter
 
 
 @dataclass
@@ -102,7 +102,7 @@ def sparse(values: Tensor, mask: Tensor, format: Format) -> SparseTensor:
         return apply_mask(values, mask, format)  # type: ignore[return-value]
     flat = mask.contiguous().view(-1)
     structure = Structure(format, values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
-    return SparseTensor(values.masked_fill_(~mask, 0), structure)
+    return SparseTensor(cleared(values, mask, inplace=True), structure)
 
 
 def become(parameter: SparseTensor, values: Tensor, mask: Tensor) -> None:
