@@ -271,12 +271,13 @@ class Method:
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self.gradients.take()
+        if not _has_closure(args, kwargs):
+            self.gradients.take()
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        if self.gradients.take():  # a closure computed the gradient inside the step
+        if _has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
             for layer in self.layers:
                 self._settle(layer.parameter)
         for parameter in self.gradients.parameters:
@@ -353,3 +354,8 @@ class Method:
         kept, size = sum(layer.kept for layer in self.layers), sum(layer.size for layer in self.layers)
         sparsity = 1 - kept / max(size, 1)
         return f"{type(self).__name__}({len(self.layers)} layers, step {self.steps:,}, sparsity {sparsity:.2%})"
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Was ``optimizer.step`` given a function that computes the gradient? (The optimizer itself may come first.)"""
+    return kwargs.get("closure") is not None or any(callable(a) for a in args)
