@@ -34,9 +34,10 @@ import torch
 import gossamer as gs
 from benchmarks.training_data import load
 from benchmarks.training_tables import SPARSITIES, floors, summary, table
-from benchmarks.training_tasks import METHODS, TASKS, train
+from benchmarks.training_tasks import METHODS, MORE, TASKS, train
 
 RESULTS = Path(__file__).with_name("results") / "training.json"
+ALL = {**TASKS, **MORE}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Cell:
 
     def recipe(self) -> str:
         """What a run depends on besides: a result of another recipe is not taken for this one's."""
-        task, (kind, options) = TASKS[self.task], METHODS[self.method]
+        task, (kind, options) = ALL[self.task], METHODS[self.method]
         defaults = {name: p.default for c in (gs.train.Method, kind) for name, p in signature(c).parameters.items()}
         known = {name: value for name, value in defaults.items() if isinstance(value, (str, int, float, bool))}
         return json.dumps({**known, **asdict(task), **options, **dict(self.options)}, sort_keys=True)
@@ -80,7 +81,7 @@ def measure(cell: Cell) -> dict[str, Any]:
     row = {"task": cell.task, "method": cell.method, "sparsity": cell.sparsity, "seed": cell.seed}
     row |= {"validation": cell.validation, "recipe": cell.recipe(), "device": cell.device}
     row |= {"options": dict(cell.options)} if cell.options else {}
-    task = TASKS[cell.task]
+    task = ALL[cell.task]
     data = load(task.data, cell.validation)
     with gs.fallback("silent"):
         try:
@@ -132,13 +133,14 @@ def results(todo: list[Cell], jobs: int, limit: float = float("inf")) -> Iterato
 
 def progress(rows: Iterable[dict[str, Any]], total: int) -> Iterator[dict[str, Any]]:
     """A bar on a terminal, else a line a run."""
-    from rich.console import Console
-    from rich.progress import track
+    shown = rows
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import track
 
-    console = Console(stderr=True)
-    shown = track(rows, "training", total, console=console, transient=True) if console.is_terminal else rows
+        shown = track(rows, "training", total, console=Console(stderr=True), transient=True)
     for row in shown:
-        if not console.is_terminal:
+        if not sys.stderr.isatty():
             what = f"{row['accuracy']:.2f}, {row['seconds']:.0f} s" if "accuracy" in row else row["error"]
             print(f"{row['task']} {row['method']} {row['sparsity']:.0%} seed {row['seed']}: {what}", flush=True)
         yield row

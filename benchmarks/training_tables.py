@@ -37,7 +37,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         sparsities = sorted({s for _, s in mine if s})
         seeds = sorted({r["seeds"] for r in mine.values()})
         lines += ["", f"**{task}**, {'-'.join(map(str, seeds))} seeds", ""]
-        lines += ["| method | " + " | ".join(f"{s:.0%}" for s in sparsities) + " |", "|---|" + "---:|" * len(sparsities)]
+        lines += [
+            "| method | " + " | ".join(f"{s:.0%}" for s in sparsities) + " |",
+            "|---|" + "---:|" * len(sparsities),
+        ]
         for method in dict.fromkeys(m for m, _ in mine):
             row = [mine.get((method, s), mine.get((method, 0.0))) for s in sparsities]
             shown = [f"{r['mean']:.1f} ± {r['deviation']:.1f}" if r else "–" for r in row]

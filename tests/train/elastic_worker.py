@@ -7,7 +7,6 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
@@ -57,7 +56,9 @@ def main(kind: str, folder: Path, die_at: int) -> None:
             if rank == 0:
                 torch.save(state, f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)
-    parts = [layer.weight.reshape(-1) for layer in method.layers] + [layer.mask.reshape(-1).float() for layer in method.layers]
+    parts = [layer.weight.reshape(-1) for layer in method.layers] + [
+        layer.mask.reshape(-1).float() for layer in method.layers
+    ]
     if rank == 0:
         torch.save({"weights": torch.cat(parts), "lives": lives}, folder / f"{kind}.out")
 

@@ -35,7 +35,7 @@ def fit(steps, checkpoint=None, **options):
     x, y = torch.randn(8, 12), torch.randint(4, (8,))  # eight times the same batch: Lightning may resume at any of them
     data = DataLoader(TensorDataset(x.repeat(8, 1), y.repeat(8)), batch_size=8)
     module, callback = Module(), gs.train.callbacks.for_lightning(make)
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
     trainer = pl.Trainer(accelerator="cpu", max_steps=steps, callbacks=[callback], **quiet, **options)
     trainer.fit(module, data, ckpt_path=checkpoint)
     return trainer, module, callback.method

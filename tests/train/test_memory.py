@@ -21,7 +21,7 @@ def peak(kind, layers):
     return float(found.stdout.split()[-1])
 
 
-@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks of memory are read from Linux's /proc")
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="peaks are read from Linux's /proc")
 def test_an_update_makes_one_layer_dense_at_a_time():
     few, many = peak("SRigL", 4), peak("SRigL", 16)
     assert few > 2 * DENSE  # one layer's gradient, weight, mask: so the measure works

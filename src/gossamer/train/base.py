@@ -60,8 +60,9 @@ class Method:
     dense_first, dense_last
         Leave the first layer, or the last, dense.
     init
-        "kaiming": weights drawn anew for the inputs that a neuron really has; "rescale": yours times sqrt(dense /
-        sparse fan-in); None: as they are. On short schedules this decides more than the method does.
+        "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
+        author meant; "kaiming": drawn anew for the inputs that a neuron really has, and a ReLU after it; None: as they
+        are. On short schedules this decides more than the method does.
     format
         How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
         smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.
@@ -110,7 +111,7 @@ class Method:
         skip: Sequence[str] | str = (),
         dense_first: bool = False,
         dense_last: bool = False,
-        init: str | None = "kaiming",
+        init: str | None = "rescale",
         format: Format | None = None,
         seed: int = 0,
         group: Any = None,

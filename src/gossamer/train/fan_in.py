@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,8 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
 
     Never so few that the budget would not fit into them, never more than there are weights to share out; and up to a
     quarter less where else rounding the fan-in down would lose a part of a small budget (published: it is lost).
-    Between neurons with equal counts the one with the larger salient weights stays.
+    Between neurons with equal counts the one with the larger salient weights stays. ``least``, which is ours, leaves at
+    least as many neurons as each of them then has inputs: a narrower layer would be a bottleneck.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
     gamma
         Share of the fan-in, before ablation, that must be salient.
     least
-        Salient weights that a neuron needs in any case.
+        Salient weights that a neuron needs in any case; published is 1.
 
     Examples
     --------
@@ -40,10 +43,11 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
     """
     neurons, inputs = salient.shape
     counts = torch.count_nonzero(salient, dim=1)
-    needed = max(least, int(gamma * (budget // neurons)))
-    active = counts >= needed
+    active = counts >= max(1, int(gamma * (budget // neurons)))
     fewest, most = -(-budget // inputs), min(budget, neurons)
     number = min(max(int(active.sum()), fewest), most)
+    if least > 1:
+        number = max(min(number, int((counts >= least).sum())), min(number, max(fewest, math.isqrt(budget))))
     rounded = max(budget // round(budget / number), fewest)
     if 0.75 * number <= rounded < number:  # a few less, so that a small budget is not lost in rounding the fan-in down
         number = rounded
