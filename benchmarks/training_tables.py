@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+ORDER = ("dense", "Static", "SET", "RigL", "SRigL", "SRigL, no ablation")
 SPARSITIES = (0.8, 0.9, 0.95, 0.99)
 
 

@@ -67,11 +67,11 @@ class History:
         out: dict[str, dict[str, dict[str, list[float]]]] = {what: {} for what in CURVES}
         for row in self.rows:
             layer = of[row["layer"]]
-            shares = {"density": row["kept"] / layer.size, "ablated": 1 - row["active"] / max(layer.neurons, 1)}
-            for what in CURVES:
+            density, ablated = row["kept"] / layer.size, 1 - row["active"] / max(layer.neurons, 1)
+            for what, share in zip(CURVES, (density, row["churn"], ablated, row["explored"]), strict=True):
                 line = out[what].setdefault(layer.name, {"step": [], "value": []})
                 line["step"].append(row["step"])
-                line["value"].append(shares.get(what, row.get(what)))
+                line["value"].append(share)
         return out
 
     def write(self, writer: Any, log: dict[str, Any]) -> None:
