@@ -73,12 +73,16 @@ def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> 
     tensor([[1, 0, 1, 0],
             [1, 0, 1, 0]], dtype=torch.int32)
     """
+    if not bool(active.all()):  # most of a layer may be ablated
+        out = torch.zeros_like(stay)
+        out[active] = fill(stay[active], weight[active], grow[active], active[active], k)
+        return out
     weight, grow = comparable(weight), comparable(grow)
     bits, shift = (torch.int64, -(2**63)) if weight.dtype == torch.float64 else (torch.int32, -(2**31))
     # Bits of floats from 0 order as integers do; a shift puts all that may grow below all that stays, exactly.
     key = grow.to(weight.dtype).view(bits) + shift
     torch.where(stay, weight.view(bits), key, out=key)
-    return keep_top_rows(key, k) & active[:, None]
+    return keep_top_rows(key, k)
 
 
 def constant_fan_in(
