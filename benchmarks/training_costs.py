@@ -65,7 +65,12 @@ def steps(kind: str, rounds: int = 30) -> dict[str, float]:
         if name == "masked" and method is not None:
             method.close()
         runs[name] = model, optimizer, method if name == "SRigL" else None
-    best = {"dense": math.inf, "masked": math.inf, "SRigL, between updates": math.inf, "SRigL, with an update": math.inf}
+    best = {
+        "dense": math.inf,
+        "masked": math.inf,
+        "SRigL, between updates": math.inf,
+        "SRigL, with an update": math.inf,
+    }
 
     def step(model: nn.Module, optimizer: Any, method: Any) -> None:
         optimizer.zero_grad()
@@ -79,7 +84,9 @@ def steps(kind: str, rounds: int = 30) -> dict[str, float]:
             key = name if name != "SRigL" else "SRigL, between updates" if i % 10 else "SRigL, with an update"
             best[key] = min(best[key], clock(lambda run=run: step(*run)))
     between, update = best["SRigL, between updates"], best["SRigL, with an update"]
-    best["overhead of SRigL over masked at every=100, %"] = 100 * ((0.99 * between + 0.01 * update) / best["masked"] - 1)
+    best["overhead of SRigL over masked at every=100, %"] = 100 * (
+        (0.99 * between + 0.01 * update) / best["masked"] - 1
+    )
     return {name: round(value, 2) for name, value in best.items()}
 
 
