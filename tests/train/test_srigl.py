@@ -111,7 +111,7 @@ def test_learns_better_than_static():
     x = torch.randn(512, 64)
 
     def loss(cls):
-        model = network(64, 64, 3)
+        model = network(64, 256, 3)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         method = cls(model, optimizer, 0.95, every=5, until=75)
         for _ in range(100):

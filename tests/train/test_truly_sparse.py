@@ -1,5 +1,7 @@
 """Weights, gradients and optimizer state stored condensed: the same training as masked, in less memory."""
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,3 +72,53 @@ def test_convolutions_stay_masked_and_straight_through_methods_refuse():
     layer = nn.Linear(8, 8)
     with pytest.raises(ValueError, match="trains all weights"):
         gs.train.STE(layer, torch.optim.SGD(layer.parameters(), lr=0.1), "2:4", format=gs.CSR())
+
+
+def test_the_dense_gradient_is_the_product_of_its_factors(monkeypatch):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4))
+    shared = model[0]
+    model.add_module("again", nn.Sequential(nn.Linear(4, 12), shared))  # a weight that is used twice
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.RigL(model, optimizer, 0.5, every=1, until=10, format=gs.CSR())
+    dense = gs.densify_(copy.deepcopy(model))
+    seen = {}
+    monkeypatch.setattr(method, "update", lambda layer: seen.update({layer.name: layer.grad.clone()}))
+    for part in range(3):  # micro-batches, with tokens in two dimensions
+        x = torch.randn(2, 5, 12, generator=torch.Generator().manual_seed(part))
+        for one in (model, dense):
+            one(x).square().sum().backward()
+    assert isinstance(model[0].weight.grad, gs.SparseTensor)  # never dense
+    optimizer.step()
+    method.step()
+    assert set(seen) == {"0.weight", "2.weight", "again.0.weight"}
+    for name, grad in seen.items():
+        torch.testing.assert_close(grad, dense.get_parameter(name).grad)
+
+
+def test_a_module_that_is_not_called_gets_a_dense_gradient_from_the_second_update_on():
+    torch.manual_seed(0)
+    layer = nn.Linear(12, 16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    method = gs.train.RigL(layer, optimizer, 0.5, every=1, until=10, format=gs.CSR())
+    for _ in range(3):
+        optimizer.zero_grad()
+        F.linear(torch.randn(4, 12), layer.weight, layer.bias).square().sum().backward()
+        optimizer.step()
+        method.step()
+    assert method.log()["updates"] == 2
+
+
+def test_steps_that_a_scaler_skips_leave_nothing_behind():
+    torch.manual_seed(0)
+    layer = nn.Linear(12, 16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    method = gs.train.RigL(layer, optimizer, 0.5, every=1, until=10, format=gs.CSR())
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for factor in (1.0, float("inf"), 1.0):
+        optimizer.zero_grad()
+        scaler.scale(layer(torch.randn(6, 12)).square().mean() * factor).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        method.step()
+    assert method.steps == 2 and not layer.weight.detach().to_dense().isnan().any()

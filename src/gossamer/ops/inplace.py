@@ -15,6 +15,7 @@ from torch import Tensor
 from gossamer.formats import Format
 from gossamer.ops import dispatch
 from gossamer.ops.fallback import Copies, announce, densify, sparse_leaves
+from gossamer.ops.lists import keeps_zeros
 from gossamer.ops.pointwise import INPLACE
 from gossamer.ops.registry import Operator
 from gossamer.tensor import SparseTensor, build, from_entries, gather, mask_padding
@@ -81,7 +82,7 @@ def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: d
         before = target.clone()  # what backward needs stays as it was
         args = tuple(before if a is target else a for a in args)
     elif name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
-        return _on_values(target, func, args[1:], kwargs)
+        return _on_values(name, target, func, args[1:], kwargs)
     return write(target, _result(name, func, operator, args, kwargs))
 
 
@@ -142,7 +143,9 @@ def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return target
 
 
-def _on_values(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
+def _on_values(
+    name: str, target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> SparseTensor:
     structure = target.structure
 
     def operand(value: Any) -> Any:
@@ -153,7 +156,8 @@ def _on_values(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: d
         return value
 
     func(target._values, *(operand(a) for a in args), **{k: operand(v) for k, v in kwargs.items()})
-    mask_padding(target._values, structure, inplace=True)
+    if not keeps_zeros(name, (*args, *kwargs.values())):
+        mask_padding(target._values, structure, inplace=True)
     return target
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from gossamer.formats import Format, Structure
 from gossamer.ops.bridge import task
+from gossamer.ops.lists import keeps_zeros
 from gossamer.ops.rearrange import expand
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
@@ -136,7 +137,8 @@ def _same_pattern(
     if not isinstance(out, Tensor):
         return NotImplemented
     if not isinstance(fill, Tensor) and fill == 0:
-        return build(out if len(args) == 1 else mask_padding(out, structure), structure)
+        clean = isinstance(args[0], SparseTensor) and keeps_zeros(name, (*args[1:], *kwargs.values()))
+        return build(out if len(args) == 1 or clean else mask_padding(out, structure), structure)
     keys, where = structure.entries()
     return _filled(fill, keys, out.reshape(-1) if where is None else out.reshape(-1)[where], structure.shape)
 

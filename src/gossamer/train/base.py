@@ -17,16 +17,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.formats import Format, Masked, as_format
 from gossamer.nn.names import Where
 from gossamer.nn.surgery import made_sparse, replace
-from gossamer.tensor import SparseTensor, gather
+from gossamer.tensor import SparseTensor, cleared, gather
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
+from gossamer.train.gradients import Gradients
 from gossamer.train.history import History
 from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of, sparse
 from gossamer.train.rules import random, top
 from gossamer.train.schedules import Schedule, as_schedule
+from gossamer.train.shards import clear, is_sharded
 
 _log = logging.getLogger("gossamer")
 
@@ -58,8 +60,9 @@ class Method:
     dense_first, dense_last
         Leave the first layer, or the last, dense.
     init
-        "kaiming": weights drawn anew for the inputs that a neuron really has; "rescale": yours times sqrt(dense /
-        sparse fan-in); None: as they are. On short schedules this decides more than the method does.
+        "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
+        author meant; "kaiming": drawn anew for the inputs that a neuron really has, and a ReLU after it; None: as they
+        are. On short schedules this decides more than the method does.
     format
         How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
         smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.
@@ -108,7 +111,7 @@ class Method:
         skip: Sequence[str] | str = (),
         dense_first: bool = False,
         dense_last: bool = False,
-        init: str | None = "kaiming",
+        init: str | None = "rescale",
         format: Format | None = None,
         seed: int = 0,
         group: Any = None,
@@ -131,6 +134,7 @@ class Method:
         self._agree()
         self._sow()
         made_sparse(model)
+        self.gradients = Gradients(checks.unwrapped(model), self.layers, self._mean)
         self.history = History(self.layers)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
@@ -182,22 +186,26 @@ class Method:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Update the masks of all layers now."""
-        masks: list[Tensor | None] = []
-        for layer in self.layers:
-            have = layer.grad is not None or not self.needs_gradient
-            masks.append(self.update(layer) if have else None)
-            layer.grad = None
-        self.history.record(self.steps, self.layers, masks)
-        self._set(masks)
+        """Update all masks now, weight by weight: no more than one has a dense gradient made for it at a time."""
+        for parameter in self.gradients.parameters:
+            layers = [layer for layer in self.layers if layer.parameter is parameter]
+            grad = self.gradients.of(parameter) if self.needs_gradient else None
+            masks: list[Tensor | None] = []
+            for layer in layers:
+                layer.grad = None if grad is None else layer.matrix(grad)
+                masks.append(self.update(layer) if grad is not None or not self.needs_gradient else None)
+                layer.grad = None
+            self.history.record(self.steps, layers, masks)
+            self._set(layers, masks)
 
     @torch.no_grad()
     def _agree(self) -> None:
-        """Let all ranks start from the weights and the random numbers of the first."""
+        """Let all ranks start from the weights and the random numbers of the first (FSDP has seen to the weights)."""
         if not self._alone():
             first = dist.get_global_rank(self.group, 0) if self.group is not None else 0
             rng = self.rng.get_state().to(self.layers[0].parameter.device)
-            for tensor in [rng, *(layer.parameter.detach() for layer in self.layers)]:
+            plain = [layer.parameter.detach() for layer in self.layers if not is_sharded(layer.parameter)]
+            for tensor in [rng, *plain]:
                 dist.broadcast(tensor, first, group=self.group)
             self.rng.set_state(rng.cpu())
 
@@ -211,72 +219,72 @@ class Method:
         by_parameter: dict[int, tuple[Any, Tensor, Tensor]] = {}
         for layer, mask in zip(self.layers, masks, strict=True):
             parameter = layer.parameter
-            empty = parameter.detach().clone(), torch.zeros_like(parameter, dtype=torch.bool)
-            _, values, whole = by_parameter.setdefault(id(parameter), (parameter, *empty))
+            if id(parameter) not in by_parameter:
+                values = dense_of(parameter).clone()
+                by_parameter[id(parameter)] = parameter, values, torch.zeros_like(values, dtype=torch.bool)
+            _, values, whole = by_parameter[id(parameter)]
             layer.put(whole, mask)
             gain = 1.0 if layer.last or layer.rows is not None else 2.0  # no ReLU after a classifier or a projection
             layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng, gain))
         for parameter, values, whole in by_parameter.values():
-            replace(parameter, sparse(values, whole, self._format_of(parameter)))
+            format = self._format_of(parameter)
+            if is_sharded(parameter):
+                become(parameter, values, whole)
+            else:
+                replace(parameter, sparse(values, whole, format))
             self._settle(parameter)
 
-    def _set(self, masks: Sequence[Tensor | None]) -> None:
+    def _set(self, layers: Sequence[Layer], masks: Sequence[Tensor | None]) -> None:
         """Give the weights their new masks, and the optimizer state with them."""
         wanted: dict[int, tuple[SparseTensor, Tensor]] = {}
-        for layer, mask in zip(self.layers, masks, strict=True):
+        for layer, mask in zip(layers, masks, strict=True):
             if mask is not None:
                 parameter = layer.parameter
-                _, whole = wanted.setdefault(id(parameter), (parameter, mask_of(parameter).clone()))
-                layer.put(whole, mask)
+                if id(parameter) not in wanted:
+                    wanted[id(parameter)] = parameter, mask_of(parameter).clone()
+                layer.put(wanted[id(parameter)][1], mask)
         for parameter, whole in wanted.values():
-            become(parameter, dense_of(parameter), whole)
+            become(parameter, None, whole)
             self._settle(parameter)
 
     def _settle(self, parameter: SparseTensor) -> None:
         """Let the optimizer state have the mask of its weight: no state for what is not kept."""
         state = self.optimizer.state.get(parameter, {})
         for name, value in state.items():
-            if isinstance(value, Tensor) and value.shape == parameter._dense_shape and value.dim() > 0:
+            if isinstance(value, Tensor) and value.shape == parameter.shape and value.dim() > 0:
+                if is_sharded(parameter):
+                    clear(value, parameter)
+                    continue
                 if isinstance(parameter.format, Masked):  # a fast path of what is below
-                    values = dense_of(value).masked_fill_(~mask_of(parameter), 0)
+                    values = cleared(dense_of(value), mask_of(parameter), inplace=True)
                 else:
                     values = gather(value, parameter.structure)
                 state[name] = SparseTensor(values, parameter.structure)
 
     def _format_of(self, parameter: Tensor) -> Format:
         """The format of a weight: what was asked for, for matrices."""
+        if is_sharded(parameter) and self.format not in (None, Masked()):
+            raise NotImplementedError(f"a weight that FSDP has sharded stays Masked: leave out format={self.format}")
         return Masked() if self.format is None or parameter.dim() != 2 else self.format
 
     def _ask(self) -> None:
         """Ask for dense gradients if the next step needs them."""
-        wanted = Dense() if self.needs_gradient and self.due(self.steps + 1) else None
-        for layer in self.layers:
-            layer.parameter.grad_format = wanted
+        self.gradients.ask(self.needs_gradient and self.due(self.steps + 1))
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        self._take()
+        if not _has_closure(args, kwargs):
+            self.gradients.take()
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        if self._take():  # a closure computed the gradient inside the step
+        if _has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
             for layer in self.layers:
                 self._settle(layer.parameter)
-
-    def _take(self) -> bool:
-        """Keep dense gradients for the update, the mean of all ranks; the optimizer gets them masked."""
-        taken: dict[int, Tensor] = {}
-        for layer in self.layers:
-            parameter = layer.parameter
-            grad = taken.get(id(parameter), parameter.grad)
-            if grad is None or isinstance(grad, SparseTensor):
-                continue
-            if id(parameter) not in taken:
-                grad = taken[id(parameter)] = self._mean(grad)
-                parameter.grad = SparseTensor(gather(grad, parameter.structure), parameter.structure)
-            layer.grad = layer.matrix(grad)
-        return bool(taken)
+        for parameter in self.gradients.parameters:
+            if is_sharded(parameter):
+                clear(parameter, parameter)
 
     def _mean(self, grad: Tensor) -> Tensor:
         if self._alone():
@@ -301,6 +309,14 @@ class Method:
             self.history.write(writer, out)
         return out
 
+    def curves(self) -> dict[str, dict[str, dict[str, list[float]]]]:
+        """Return how density, churn, ablation and exploration went over the updates, to draw: plain lists.
+
+        ``{"density" | "churn" | "ablated" | "explored": {layer: {"step": [...], "value": [...]}}}``; all values are
+        shares, from 0 to 1: of the layer's weights, of its kept weights, of its neurons, of its positions.
+        """
+        return self.history.curves(self.layers)
+
     def state_dict(self) -> dict[str, Any]:
         """Everything but the weights and the optimizer's state: steps, masks, random numbers, history, and what a
         method remembers of its layers."""
@@ -324,7 +340,7 @@ class Method:
             layer.extra = dict(state["extra"][layer.name])
             layer.grad = None
         with torch.no_grad():
-            self._set([state["masks"][layer.name].to(layer.parameter.device) for layer in self.layers])
+            self._set(self.layers, [state["masks"][layer.name].to(layer.parameter.device) for layer in self.layers])
         self.history.load_state_dict(state["history"])
         self._stepped = False
         self._ask()
@@ -333,11 +349,15 @@ class Method:
         """Let go of the optimizer: masks stay as they are, the model trains on as any sparse model."""
         for hook in self._hooks:
             hook.remove()
-        for layer in self.layers:
-            layer.parameter.grad_format = None
+        self.gradients.ask(False)
         _log.debug("%s closed at step %d", type(self).__name__, self.steps)
 
     def __repr__(self) -> str:
         kept, size = sum(layer.kept for layer in self.layers), sum(layer.size for layer in self.layers)
         sparsity = 1 - kept / max(size, 1)
         return f"{type(self).__name__}({len(self.layers)} layers, step {self.steps:,}, sparsity {sparsity:.2%})"
+
+
+def _has_closure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Was ``optimizer.step`` given a function that computes the gradient? (The optimizer itself may come first.)"""
+    return kwargs.get("closure") is not None or any(callable(a) for a in args)

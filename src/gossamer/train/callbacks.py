@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -106,12 +109,11 @@ def for_lightning(make: Make) -> Any:
     ...     import lightning
     ...     return lightning.Trainer(callbacks=[gs.train.callbacks.for_lightning(make)])
     """
-    try:
-        from lightning.pytorch.callbacks import Callback
-    except ImportError:
-        from pytorch_lightning.callbacks import Callback  # type: ignore[import-not-found]
-
-    return type("SparseLightningCallback", (_LightningHooks, Callback), {})(make)
+    rooms = ("lightning.pytorch", "pytorch_lightning")  # one project under two names, whose classes differ
+    room = next((name for name in rooms if name in sys.modules), None)
+    room = room or next((name for name in rooms if find_spec(name.split(".")[0]) is not None), rooms[0])
+    callback = importlib.import_module(f"{room}.callbacks").Callback
+    return type("SparseLightningCallback", (_LightningHooks, callback), {})(make)
 
 
 class _LightningHooks:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gossamer.tensor import SparseTensor
 from gossamer.train.layers import Layer
+from gossamer.train.shards import is_sharded
 
 
 def settings(
@@ -48,9 +49,9 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
         parameter: Any = layer.parameter
         if isinstance(parameter, SparseTensor):
             raise ValueError(f"{layer.name} is sparse already: call gs.densify_(model) first, or close the method")
-        if type(parameter) is not nn.Parameter:
+        if type(parameter) is not nn.Parameter and not is_sharded(parameter):
             kind = type(parameter).__name__
-            raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters (DDP, not FSDP)")
+            raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters, and on FSDP2's")
         if id(parameter) not in owned:
             raise ValueError(
                 f"the optimizer doesn't own {layer.name}: make it from the parameters of this model, or leave the "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from gossamer.patterns._rank import keep_top_rows
-from gossamer.train.rules import comparable, top
+from gossamer.train.rules import comparable, top, top_at
 
 
 def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, least: int = 1) -> Tensor:
@@ -14,7 +16,8 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
 
     Never so few that the budget would not fit into them, never more than there are weights to share out; and up to a
     quarter less where else rounding the fan-in down would lose a part of a small budget (published: it is lost).
-    Between neurons with equal counts the one with the larger salient weights stays.
+    Between neurons with equal counts the one with the larger salient weights stays. ``least``, which is ours, leaves at
+    least as many neurons as each of them then has inputs: a narrower layer would be a bottleneck.
 
     Parameters
     ----------
@@ -27,7 +30,7 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
     gamma
         Share of the fan-in, before ablation, that must be salient.
     least
-        Salient weights that a neuron needs in any case.
+        Salient weights that a neuron needs in any case; published is 1.
 
     Examples
     --------
@@ -40,10 +43,11 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
     """
     neurons, inputs = salient.shape
     counts = torch.count_nonzero(salient, dim=1)
-    needed = max(least, int(gamma * (budget // neurons)))
-    active = counts >= needed
+    active = counts >= max(1, int(gamma * (budget // neurons)))
     fewest, most = -(-budget // inputs), min(budget, neurons)
     number = min(max(int(active.sum()), fewest), most)
+    if least > 1:
+        number = max(min(number, int((counts >= least).sum())), min(number, max(fewest, math.isqrt(budget))))
     rounded = max(budget // round(budget / number), fewest)
     if 0.75 * number <= rounded < number:  # a few less, so that a small budget is not lost in rounding the fan-in down
         number = rounded
@@ -69,12 +73,16 @@ def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> 
     tensor([[1, 0, 1, 0],
             [1, 0, 1, 0]], dtype=torch.int32)
     """
+    if not bool(active.all()):  # most of a layer may be ablated
+        out = torch.zeros_like(stay)
+        out[active] = fill(stay[active], weight[active], grow[active], active[active], k)
+        return out
     weight, grow = comparable(weight), comparable(grow)
     bits, shift = (torch.int64, -(2**63)) if weight.dtype == torch.float64 else (torch.int32, -(2**31))
     # Bits of floats from 0 order as integers do; a shift puts all that may grow below all that stays, exactly.
     key = grow.to(weight.dtype).view(bits) + shift
     torch.where(stay, weight.view(bits), key, out=key)
-    return keep_top_rows(key, k) & active[:, None]
+    return keep_top_rows(key, k)
 
 
 def constant_fan_in(
@@ -108,14 +116,17 @@ def constant_fan_in(
             [0, 0, 0, 0]], dtype=torch.int32)
     """
     weight, grad = weight.abs(), grad.abs()
-    kept = int(torch.count_nonzero(mask))
-    keep = min(kept - int(kept * fraction), int(torch.count_nonzero(weight)))  # what is not kept is 0
-    stay = top(weight, keep, mask)
+    places = mask.reshape(-1).nonzero().view(-1)  # few of many: what is kept is looked up once
+    kept = len(places)
+    values = weight.reshape(-1).index_select(0, places)
+    keep = min(kept - int(kept * fraction), int(torch.count_nonzero(values)))
+    stay = top_at(values, keep, places, mask.shape)
     active = torch.ones(len(mask), dtype=torch.bool, device=mask.device)
     if gamma is not None:
         salient = stay | top(grad, kept - keep)
         active = active_neurons(salient, weight, budget, gamma, least)
         if not bool(active.all()):
-            stay = top(weight, keep, mask & active[:, None])
+            left = active[places // mask.shape[1]]
+            stay = top_at(values[left], keep, places[left], mask.shape)
     k = min(budget // int(active.sum()), mask.shape[1])
     return fill(stay, weight, grad, active, k)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from gossamer.formats import Format, Masked, Structure
 from gossamer.nn.names import LAYERS, Where, chosen, layer_weights
 from gossamer.ops.sparsify import apply_mask
-from gossamer.tensor import SparseTensor, scatter
+from gossamer.tensor import SparseTensor, cleared, scatter
+from gossamer.train.shards import become_rows, is_sharded, whole, whole_mask
 
 
 @dataclass
@@ -81,6 +82,8 @@ class Layer:
 
 def mask_of(parameter: SparseTensor) -> Tensor:
     """The mask of a weight; of a Masked one without a copy."""
+    if is_sharded(parameter):
+        return whole_mask(parameter)
     if not isinstance(parameter.format, Masked):
         return parameter.mask()
     (mask,) = parameter.structure.arrays.values()
@@ -89,6 +92,8 @@ def mask_of(parameter: SparseTensor) -> Tensor:
 
 def dense_of(parameter: Tensor) -> Tensor:
     """All values of a weight; of a Masked one without a copy."""
+    if is_sharded(parameter):
+        return whole(parameter)
     if not isinstance(parameter, SparseTensor):
         return parameter.detach()
     return (
@@ -102,11 +107,14 @@ def sparse(values: Tensor, mask: Tensor, format: Format) -> SparseTensor:
         return apply_mask(values, mask, format)  # type: ignore[return-value]
     flat = mask.contiguous().view(-1)
     structure = Structure(format, values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
-    return SparseTensor(values.masked_fill_(~mask, 0), structure)
+    return SparseTensor(cleared(values, mask, inplace=True), structure)
 
 
-def become(parameter: SparseTensor, values: Tensor, mask: Tensor) -> None:
-    """Give a parameter other values and another mask."""
+def become(parameter: SparseTensor, values: Tensor | None, mask: Tensor) -> None:
+    """Give a parameter other values (None: what it has) and another mask."""
+    if is_sharded(parameter):
+        return become_rows(parameter, values, mask)
+    values = dense_of(parameter) if values is None else values
     new = sparse(values, mask, parameter.format)
     parameter._values = new._values
     parameter._set_structure(new.structure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -77,10 +77,22 @@ def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:
     if among is None:
         return keep_top(scores, min(count, scores.numel()))
     places = among.reshape(-1).nonzero().view(-1)  # few of many, most often
-    kept = keep_top(scores.reshape(-1)[places], min(count, len(places)))
-    out = torch.zeros(among.numel(), dtype=torch.bool, device=among.device)
+    return top_at(scores.reshape(-1).index_select(0, places), count, places, among.shape)
+
+
+def top_at(scores: Tensor, count: int, places: Tensor, shape: Sequence[int]) -> Tensor:
+    """Mask of the ``count`` highest of the scores at some places of a shape (ascending row-major numbers).
+
+    Examples
+    --------
+    >>> import torch
+    >>> top_at(torch.tensor([1.0, 3.0]), 1, torch.tensor([0, 2]), (3,))
+    tensor([False, False,  True])
+    """
+    kept = keep_top(comparable(scores), min(count, len(places)))
+    out = torch.zeros(torch.Size(shape).numel(), dtype=torch.bool, device=places.device)
     out[places[kept]] = True
-    return out.view(among.shape)
+    return out.view(shape)
 
 
 def comparable(scores: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ from gossamer.formats import Dense, Format, Masked
 from gossamer.tensor import SparseTensor
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer, become
+from gossamer.train.shards import is_sharded
 
 
 class Straight(Method):
@@ -30,6 +31,8 @@ class Straight(Method):
     def _format_of(self, parameter: Tensor) -> Format:
         if self.format not in (None, Masked()):
             raise ValueError(f"{type(self).__name__} trains all weights: format={self.format} would save nothing")
+        if is_sharded(parameter):
+            raise NotImplementedError(f"{type(self).__name__} opens the weights for a step: use DDP, not FSDP")
         return Masked()
 
     def choose(self, layer: Layer) -> Tensor:
