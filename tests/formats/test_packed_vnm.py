@@ -170,7 +170,7 @@ def test_computes_on_a_cpu(dtype):
 def test_gradients(v, m):
     packed = gs.from_dense(pruned(9, 22, v, m, torch.float64), PackedVNM(v, 2, m))
     x, bias = torch.randn(3, 22, dtype=torch.float64), torch.randn(9, dtype=torch.float64)
-    keys, where = packed.structure.entries()
+    where = packed.structure.entries().where
 
     def linear(x, entries, bias):
         values = packed.values().detach().index_put((where,), entries)

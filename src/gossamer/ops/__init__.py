@@ -19,6 +19,7 @@ from gossamer.ops import (
     reductions,
     shape,
     softmax,
+    vnm,
 )
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
@@ -42,5 +43,5 @@ _handlers.to_scipy = interop.to_scipy
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
     "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
-    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify", "vnm",
 ]  # fmt: skip

@@ -1,0 +1,110 @@
+"""The GPU's plan and its plain kernels, run on a CPU by tests/native/emulator.py: arguments, indices and edges."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import gossamer as gs
+from gossamer.formats import PackedVNM
+from gossamer.native.build import compiler
+from gossamer.ops import vnm_cuda
+from gossamer.ops.vnm_kernels import vnm_of
+from tests.native import emulator
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+
+SHAPES = [(1, 1), (64, 128), (70, 130), (129, 1030)]
+CASES = [("all", 4), (16, 8), (3, 5), ("all", 100), (1, 16)]
+
+
+@pytest.fixture(autouse=True)
+def on_a_cpu(monkeypatch):
+    monkeypatch.setattr(vnm_cuda, "function", emulator.function)
+    monkeypatch.setattr(vnm_cuda, "_ready", {})
+    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (7, 5))
+
+
+def packed(rows, cols, v, m, dtype):
+    dense = gs.sparsify(torch.randn(rows, cols).to(dtype), gs.VNM(v, 2, m), format=gs.Dense())
+    weight = gs.from_dense(dense, PackedVNM(v, 2, m))
+    return dense, weight.values(), vnm_of(weight.structure)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("v", "m"), CASES)
+def test_any(v, m, dtype):
+    bound = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 2e-2, "atol": 5e-2}
+    for rows, cols in SHAPES:
+        dense, values, (shared, meta, sizes) = packed(rows, cols, v, m, dtype)
+        bias = torch.randn(rows).to(dtype)
+        for x in (
+            torch.randn(5, cols),
+            torch.randn(cols, 6).t(),
+            torch.randn(1, cols),
+            torch.randn(3, 2 * cols)[:, ::2],
+        ):
+            x = x.to(dtype)
+            out = vnm_cuda._any(values, shared, meta, x, bias, *sizes, 2)
+            torch.testing.assert_close(out, F.gelu(F.linear(x.float(), dense.float(), bias.float())).to(dtype), **bound)
+            assert out.t().is_contiguous() if vnm_cuda.feature_major(x) else out.is_contiguous()
+
+
+@pytest.mark.parametrize("activation", [0, 1, 2, 3])
+def test_activations(activation):
+    dense, values, (shared, meta, sizes) = packed(20, 40, 16, 8, torch.float32)
+    x = torch.randn(4, 40)
+    out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, activation)
+    torch.testing.assert_close(out, vnm_cuda.ACTIVATIONS[activation](x @ dense.t()), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("v", "m"), CASES)
+def test_decode_and_sample_undo_each_other(v, m, dtype):
+    for rows, cols in SHAPES:
+        dense, values, (shared, meta, sizes) = packed(rows, cols, v, m, dtype)
+        assert torch.equal(vnm_cuda.decode(values, shared, meta, *sizes), dense)
+        assert torch.equal(vnm_cuda.sample(dense, shared, meta, *sizes), values)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_compact_is_a_gather(dtype):
+    for rows, cols, m in ((64, 128, 8), (10, 130, 5), (3, 1030, 100)):
+        dense, values, (shared, meta, sizes) = packed(rows, cols, "all", m, dtype)
+        x = torch.randn(7, cols).to(dtype)
+        out = vnm_cuda.compact(x, shared, cols, m)
+        groups = torch.arange(shared.shape[1])[:, None] * m
+        at = (shared[0].long() + groups).reshape(-1)
+        assert torch.equal(out, torch.where(at < cols, x[:, at.clamp(max=cols - 1)], 0))
+        # the product is then an ordinary 2:4 one
+        plain = vnm_cuda.decode(values, shared[:0].reshape(-1), meta, rows, out.shape[1], 0, 4)
+        torch.testing.assert_close((out.double() @ plain.double().t()), x.double() @ dense.double().t())
+
+
+def test_many_tokens_go_over_a_dense_copy():
+    dense, values, (shared, meta, sizes) = packed(70, 130, 16, 8, torch.float32)
+    x, bias = torch.randn(40, 130), torch.randn(70)
+    for x in (x, x.t().contiguous().t()):
+        out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 1)
+        torch.testing.assert_close(out, F.relu(F.linear(x, dense, bias)), rtol=1e-4, atol=1e-4)
+        assert out.t().is_contiguous() if vnm_cuda.feature_major(x) else out.is_contiguous()
+
+
+def test_no_tokens():
+    _, values, (shared, meta, sizes) = packed(70, 130, 16, 8, torch.float32)
+    assert vnm_cuda.linear(values, shared, meta, torch.randn(0, 130), None, *sizes, 0).shape == (0, 70)
+
+
+@pytest.mark.parametrize(
+    ("x", "bias", "message"),
+    [
+        (torch.zeros(2, 130).half(), None, "one dtype"),
+        (torch.zeros(2, 130), torch.zeros(70).half(), "one dtype"),
+        (torch.zeros(2, 130, device="meta"), None, "one device"),
+        (torch.zeros(2, 131), None, "takes an input of tokens x 130"),
+        (torch.zeros(2, 130), torch.zeros(71), "a bias of 70"),
+    ],
+)
+def test_bad_input_is_said_so(x, bias, message):
+    _, values, (shared, meta, sizes) = packed(70, 130, 16, 8, torch.float32)
+    with pytest.raises(RuntimeError, match=message):
+        vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 0)
