@@ -17,6 +17,7 @@ from gossamer.ops import (
     implements,
     implements_backward,
     implements_sparsifier,
+    linear,
     sparsified_op,
     sparsify,
 )
@@ -42,6 +43,6 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
-    "from_torch", "implements", "implements_backward", "implements_sparsifier", "nn", "pack_", "prune",
+    "from_torch", "implements", "implements_backward", "implements_sparsifier", "linear", "nn", "pack_", "prune",
     "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

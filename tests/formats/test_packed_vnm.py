@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load, save
 
 import gossamer as gs
-from gossamer.formats import PackedVNM, as_format
+from gossamer.formats import PackedNM, PackedVNM, as_format
 
 VS = [1, 3, 16, 64, "all"]
 
@@ -208,9 +208,12 @@ def test_life_of_a_parameter():
         assert torch.equal(F.linear(x, weight, layer.bias), layer(x))
 
 
-def test_other_operators_work_on_it():
+@pytest.mark.parametrize("format", [PackedVNM("all", 2, 4), PackedNM(2, 4)], ids=repr)
+def test_other_operators_work_on_it(format):
     dense = pruned(20, 64, "all", 4)
-    t = gs.from_dense(dense, PackedVNM("all", 2, 4))
+    t = gs.from_dense(dense, format)
+    assert torch.equal(t.t().to_dense(), dense.t()) and t.t().format == gs.CSR()
+    assert torch.equal(t.roll(1, 0).to_dense(), dense.roll(1, 0))
     assert torch.equal((t * 2).to_dense(), dense * 2)
     assert torch.equal(t.to_format(gs.CSR()).to_dense(), dense)
     torch.testing.assert_close(t.sum(), dense.sum())

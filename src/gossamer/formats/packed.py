@@ -12,6 +12,7 @@ from math import comb
 from torch import Tensor
 
 from gossamer.formats.base import Format
+from gossamer.formats.compressed import CSR
 from gossamer.formats.lanes import LANES, FixedLanes, Lanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
@@ -136,6 +137,9 @@ class PackedNM(PackedRows):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.n}, {self.m})"
+
+    def general(self) -> Format:
+        return CSR()
 
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
         rows, cols = self.group_sizes(shape)

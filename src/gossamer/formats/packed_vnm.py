@@ -8,6 +8,7 @@ from typing import Literal
 from torch import Tensor
 
 from gossamer.formats.base import Format
+from gossamer.formats.compressed import CSR
 from gossamer.formats.pairs import STEP, TILE, Pairs
 
 
@@ -52,6 +53,9 @@ class PackedVNM(Format):
 
     def groups(self, ndim: int) -> int:
         return 2
+
+    def general(self) -> Format:
+        return CSR()
 
     def _sizes(self, shape: Sequence[int]) -> tuple[int, int]:
         """Tiles of rows, and columns with their padding."""

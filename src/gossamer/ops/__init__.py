@@ -24,6 +24,7 @@ from gossamer.ops import (
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
+from gossamer.ops.linear import linear
 from gossamer.ops.registry import implements, implements_backward
 from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
@@ -42,6 +43,6 @@ _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
-    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "matmul",
+    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "linear", "matmul",
     "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify", "vnm",
 ]  # fmt: skip

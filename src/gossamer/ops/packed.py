@@ -22,12 +22,17 @@ _forward_op = torch.ops.gossamer.rows_forward.default
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """Return x @ weight.T + bias."""
+    return fused_linear(input, weight, bias, 0)
+
+
+def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
+    """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where there is no kernel."""
     shape = weight._dense_shape
     if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight):
         return NotImplemented
     if input.dim() == 2:
-        return _product(input, weight, bias)
-    return _product(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+        return _product(input, weight, bias, activation)
+    return _product(input.reshape(-1, shape[1]), weight, bias, activation).view(*input.shape[:-1], shape[0])
 
 
 @implements(F.conv2d, (Dense, PackedRows, Dense))
@@ -77,13 +82,13 @@ def _takes(x: Tensor, weight: SparseTensor) -> bool:
     return x.dtype is weight._values.dtype and available(weight._values)
 
 
-def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
-    """X @ weight.T + bias for a matrix x of tokens, whatever its strides."""
+def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int = 0) -> Tensor:
+    """X @ weight.T + bias for a matrix x of tokens, whatever its strides; an activation only without gradients."""
     if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < x.shape[1]):
         x = x.contiguous()
-    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
+    if torch.is_grad_enabled() and not activation and not torch.compiler.is_exporting():
         return PackedLinear.apply(x, weight, bias)
-    return _forward(x, weight, bias)
+    return _forward(x, weight, bias, activation)
 
 
 def _rows(weight: SparseTensor) -> Rows:
@@ -96,13 +101,13 @@ def _rows(weight: SparseTensor) -> Rows:
     return known
 
 
-def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int = 0) -> Tensor:
     arrays, sizes = _rows(weight)
     values = weight._component("_values")
     if values.dtype is torch.float32:
-        return _forward_op(*arrays, values, x, bias, *sizes, 0)
+        return _forward_op(*arrays, values, x, bias, *sizes, activation)
     shift = None if bias is None else bias.float()
-    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, 0).to(x.dtype)
+    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, activation).to(x.dtype)
 
 
 class PackedLinear(torch.autograd.Function):
