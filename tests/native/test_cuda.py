@@ -16,6 +16,8 @@ from gossamer.native.cuda.compiler import compiler as find_compiler
 ELEMENTS = [{"ELEMENT": e} for e in (0, 1, 2)]
 #: Every source, the macros it is built with, and the architectures it is for.
 BUILDS = {
+    "csr.cu": ([{**e, "WIDE": w} for e in ELEMENTS for w in (1, 2, 4, 8)], ("80", "90a")),
+    "rows.cu": (ELEMENTS, ("80", "90a")),
     "vnm_any.cu": (ELEMENTS, ("80", "90a")),
     "vnm_decode.cu": (ELEMENTS, ("80", "90a")),
     "vnm_compact.cu": (ELEMENTS, ("80", "90a")),

@@ -20,6 +20,7 @@ CASES = [("all", 4), (16, 8), (3, 5), ("all", 100), (1, 16)]
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
     monkeypatch.setattr(vnm_cuda, "function", emulator.function)
+    monkeypatch.setattr(vnm_cuda, "usable", lambda: True)
     monkeypatch.setattr(vnm_cuda, "_ready", {})
     monkeypatch.setattr(vnm_cuda, "capability", lambda device: (7, 5))
 

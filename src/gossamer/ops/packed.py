@@ -10,11 +10,12 @@ from torch import Tensor
 
 from gossamer.formats import Dense
 from gossamer.formats.packed import PackedRows
+from gossamer.ops import rows_cuda
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
 from gossamer.ops.packed_kernels import Rows, available, rows_of
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, values_of
+from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 _forward_op = torch.ops.gossamer.rows_forward.default
 
@@ -28,11 +29,23 @@ def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = Non
 def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
     """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where there is no kernel."""
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight):
+    if len(shape) != 2 or input.shape[-1:] != shape[1:]:
         return NotImplemented
+    if not _takes(input, weight):
+        return _on_gpu(input, weight, bias, activation) if weight._values.is_cuda else NotImplemented
     if input.dim() == 2:
         return _product(input, weight, bias, activation)
     return _product(input.reshape(-1, shape[1]), weight, bias, activation).view(*input.shape[:-1], shape[0])
+
+
+def _on_gpu(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
+    if torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)):
+        return NotImplemented
+    if torch.compiler.is_compiling():
+        return NotImplemented  # a trace takes the operators of compressed rows
+    x = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+    out = rows_cuda.linear(x, weight, bias, activation)
+    return out if out is NotImplemented or input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
 
 
 @implements(F.conv2d, (Dense, PackedRows, Dense))

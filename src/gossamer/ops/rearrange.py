@@ -262,7 +262,9 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
     shape = tuple(s + b + a for s, b, a in zip(input._dense_shape, before, after, strict=True))
     if not shape:
         return NotImplemented
-    return from_entries(ravel([c + b for c, b in zip(coords, before, strict=True)], shape), values, shape, input.format.general())
+    return from_entries(
+        ravel([c + b for c, b in zip(coords, before, strict=True)], shape), values, shape, input.format.general()
+    )
 
 
 @implements(torch.constant_pad_nd, (Format,))

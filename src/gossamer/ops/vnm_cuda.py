@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.native.cuda import Function, function
+from gossamer.native.cuda import Function, function, usable
 from gossamer.ops import vnm_kernels
 from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, feature_major
 
@@ -53,7 +53,7 @@ def capability(device: int) -> tuple[int, int]:
 
 def plan(tokens: int, dtype: torch.dtype, v: int, m: int, device: int) -> str:
     """Return the plan for a call: any or dense."""
-    return "any" if dtype in ELEMENTS and tokens <= _ANY_TOKENS else "dense"
+    return "any" if dtype in ELEMENTS and tokens <= _ANY_TOKENS and usable() else "dense"
 
 
 def linear(
@@ -125,7 +125,7 @@ def _dense(
 
 def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:
     """Return the dense matrix."""
-    if values.dtype not in ELEMENTS:
+    if values.dtype not in ELEMENTS or not usable():
         return vnm_kernels.decode(values, shared, meta, rows, cols, v, m)
     dense = values.new_zeros((rows, cols))
     groups = -(-cols // m)
@@ -138,7 +138,7 @@ def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v
 
 def sample(dense: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:
     """Return the values at the places of a packed matrix."""
-    if dense.dtype not in ELEMENTS:
+    if dense.dtype not in ELEMENTS or not usable():
         return vnm_kernels.sample(dense, shared, meta, rows, cols, v, m)
     dense = dense.contiguous()
     values = dense.new_zeros(meta.numel() * 16)

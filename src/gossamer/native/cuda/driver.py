@@ -7,6 +7,7 @@ context is torch's (the device's primary one), so tensors, streams, events and g
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import threading
 from functools import lru_cache
@@ -15,10 +16,12 @@ from typing import Any
 import torch
 
 from gossamer.native.cuda.cache import cubin
+from gossamer.native.cuda.compiler import CompileError, compiler
 
 _INVALID_CONTEXT = 201
 _MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_LOG = logging.getLogger("gossamer")
 _lock = threading.Lock()
 _functions: dict[tuple[Any, ...], Function] = {}
 
@@ -58,6 +61,18 @@ def check(lib: Any, error: int, what: str) -> None:
     lib.cuGetErrorString(error, ctypes.byref(text))
     said = f"{(name.value or b'unknown error').decode()} ({error}): {(text.value or b'').decode()}"
     raise CudaError(f"{what} failed: {said}")
+
+
+@lru_cache(maxsize=1)
+def usable() -> bool:
+    """Can kernels be compiled and launched here? Said once if not: everything then runs on torch's own."""
+    try:
+        compiler()
+        driver()
+    except (CompileError, CudaError) as error:
+        _LOG.warning("gossamer runs without its own GPU kernels, on torch's slower ones: %s", error)
+        return False
+    return True
 
 
 @lru_cache(maxsize=16)
