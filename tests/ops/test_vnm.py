@@ -18,9 +18,8 @@ def test_operators_keep_torchs_rules():
     _, weight = packed(20, 70, 16, 8, torch.float64)
     shared, meta, sizes = vnm_of(weight.structure)
     values = weight.values().requires_grad_()
-    x, bias = torch.randn(3, 70, dtype=torch.float64, requires_grad=True), torch.randn(20, dtype=torch.float64)
-    ops = torch.ops.gossamer
-    for x in (x, torch.randn(70, 3, dtype=torch.float64).t()):
+    bias, ops = torch.randn(20, dtype=torch.float64), torch.ops.gossamer
+    for x in (torch.randn(3, 70, dtype=torch.float64).requires_grad_(), torch.randn(70, 3, dtype=torch.float64).t()):
         torch.library.opcheck(ops.vnm_linear.default, (values, shared, meta, x, bias, *sizes, 0))
     torch.library.opcheck(ops.vnm_linear.default, (values.detach(), shared, meta, x.detach(), None, *sizes, 2))
     torch.library.opcheck(ops.vnm_decode.default, (values, shared, meta, *sizes))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format
+from gossamer.nn import pack_gpu
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import replace
 from gossamer.ops.packed_kernels import STORED
@@ -99,7 +100,8 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
     for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums. Linear
-    layers are packed, and, with an example, convolutions in two dimensions without groups.
+    layers are packed, and, with an example and on a CPU, convolutions in two dimensions without groups. A layer on a
+    GPU is measured there, by replays of a CUDA graph: what its kernels take, without the cost of calling them.
 
     Parameters
     ----------
@@ -157,10 +159,11 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
         seen.add(id(weight))
         if not _packable(module):
             skipped[name] = f"packed kernels are for Linear, and Conv2d without groups; this is {type(module).__name__}"
-        elif weight.dtype not in STORED or weight.device.type != "cpu":
-            skipped[name] = (
-                f"packed kernels are for float32 and half precision on the CPU, not {weight.dtype} on {weight.device}"
-            )
+        elif weight.dtype not in STORED or weight.device.type not in ("cpu", "cuda"):
+            where = f"{weight.dtype} on {weight.device}"
+            skipped[name] = f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
+        elif weight.is_cuda and not isinstance(module, nn.Linear):
+            skipped[name] = f"packed kernels on a GPU are for Linear; this is {type(module).__name__}"
         else:
             found[name] = module
     return found, skipped
@@ -231,7 +234,8 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
     call = _call(module)
     tokens = tuple(_tokens(module, s) for s in shapes)
-    candidates = fitting(mask.flatten(1))
+    flat = mask.flatten(1)
+    candidates = pack_gpu.fitting(flat, dense.dtype) if dense.is_cuda else fitting(flat)
     times: dict[Format, Timing]
     times = measure(dense, mask, call, candidates, shapes) if tune else guess(dense, mask, candidates, tokens)
     best = fastest(times)

@@ -43,6 +43,6 @@ _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
     "Explanation", "FallbackWarning", "Output", "create", "explain", "fallback", "from_dense", "from_scipy",
-    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "linear", "matmul",
-    "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify", "vnm",
+    "from_torch", "gradients", "implements", "implements_backward", "implements_sparsifier", "layers", "linear",
+    "matmul", "packed", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify", "vnm",
 ]  # fmt: skip

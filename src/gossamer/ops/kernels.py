@@ -2,8 +2,8 @@
 
 ``spmm`` multiplies, ``sddmm`` samples a product of two dense matrices at stored positions; each is the other's
 gradient. The arrays are those of :class:`gossamer.formats.structure.Matrix`: compressed rows of A (rows x cols).
-On a GPU they call our kernels (:mod:`gossamer.ops.csr_cuda`); elsewhere torch's own CSR kernels, on arrays whose promises
-were checked when they were made. What they cost beyond those kernels is in ``benchmarks/overhead.py``.
+On a GPU they call our kernels (:mod:`gossamer.ops.csr_cuda`); elsewhere torch's own CSR kernels, on arrays whose
+promises were checked when they were made. What they cost beyond those kernels is in ``benchmarks/overhead.py``.
 """
 
 from __future__ import annotations
