@@ -18,6 +18,7 @@ ELEMENTS = [{"ELEMENT": e} for e in (0, 1, 2)]
 BUILDS = {
     "csr.cu": ([{**e, "WIDE": w} for e in ELEMENTS for w in (1, 2, 4, 8)], ("80", "90a")),
     "rows.cu": (ELEMENTS, ("80", "90a")),
+    "transpose.cu": ([{"ELEMENT": 0}, {"ELEMENT": 2}], ("80", "90a")),
     "vnm_any.cu": (ELEMENTS, ("80", "90a")),
     "vnm_decode.cu": (ELEMENTS, ("80", "90a")),
     "vnm_compact.cu": (ELEMENTS, ("80", "90a")),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format
 from gossamer.nn import pack_gpu
+from gossamer.nn.fuse import FusedLinear, fuse_
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import replace
 from gossamer.ops.packed_kernels import STORED
@@ -101,7 +102,8 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
     for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums. Linear
     layers are packed, and, with an example and on a CPU, convolutions in two dimensions without groups. A layer on a
-    GPU is measured there, by replays of a CUDA graph: what its kernels take, without the cost of calling them.
+    GPU is measured there, by replays of a CUDA graph: what its kernels take, without the cost of calling them; in an
+    ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it (:func:`gossamer.nn.fuse_`).
 
     Parameters
     ----------
@@ -138,6 +140,7 @@ def pack_(model: nn.Module, example_inputs: Any = None, *, tune: bool = True) ->
             layers.append(_pack_one(name, module, seen, tune))
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
+    fuse_(model)
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(report.table() if layers or skipped else "no sparse layer to pack")
@@ -172,7 +175,7 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
 def _packable(module: nn.Module) -> bool:
     if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros"
-    return type(module) is nn.Linear
+    return type(module) in (nn.Linear, FusedLinear)
 
 
 def _pruned(module: nn.Module, weight: Tensor) -> bool:

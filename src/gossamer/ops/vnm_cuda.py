@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gossamer.native.cuda import Function, function, usable
 from gossamer.ops import vnm_kernels
-from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, feature_major
+from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, feature_major
 
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _VNM = "PPPqqqqq"
@@ -64,7 +64,7 @@ def linear(
     _check(values, x, bias, rows, cols)
     tokens, device = x.shape[0], values.get_device()
     if not (tokens and rows):
-        return x.new_empty((tokens, rows))
+        return empty_result(x, rows)
     chosen = plan(tokens, values.dtype, v, m, device)
     if chosen == "dense":
         return _dense(values, shared, meta, x, bias, rows, cols, v, m, activation)
@@ -95,7 +95,7 @@ def _any(
     activation: int,
 ) -> Tensor:  # fmt: skip
     tokens, device = x.shape[0], values.get_device()
-    out = x.new_empty((rows, tokens)).t() if feature_major(x) else x.new_empty((tokens, rows))
+    out = empty_result(x, rows)
     bias = bias if bias is None else bias.contiguous()
     kernel("vnm_any", device, ELEMENTS[values.dtype])(
         (-(-rows // 128), min(-(-tokens // 4), 65535), 1),
@@ -120,7 +120,7 @@ def _dense(
     if not feature_major(x):
         return ACTIVATIONS[activation](F.linear(x, dense, bias))
     out = dense @ x.t() if bias is None else torch.addmm(bias[:, None], dense, x.t())
-    return ACTIVATIONS[activation](out).t()
+    return empty_result(x, rows).copy_(ACTIVATIONS[activation](out).t())
 
 
 def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:

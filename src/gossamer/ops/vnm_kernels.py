@@ -60,6 +60,21 @@ def feature_major(x: Tensor) -> bool:
     return x.stride(1) != 1 and x.stride(0) == 1 and x.shape[0] > 1
 
 
+def empty_result(x: Tensor, rows: int) -> Tensor:
+    """Return memory for a result of so many features: as x lies; lines of a feature-major one start at multiples of 8.
+
+    Examples
+    --------
+    >>> import torch
+    >>> empty_result(torch.zeros(5, 64), 32).stride(), empty_result(torch.zeros(64, 5).t(), 32).stride()
+    ((32, 1), (1, 8))
+    """
+    tokens = x.shape[0]
+    if feature_major(x):
+        return x.new_empty((rows, (tokens + 7) // 8 * 8))[:, :tokens].t()
+    return x.new_empty((tokens, rows))
+
+
 def _places(shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> tuple[Tensor, Tensor | None]:
     """Row-major number of every place of the values in the dense matrix, and which are inside it (None: all)."""
     format = PackedVNM(v or "all", 2, m)
@@ -93,7 +108,7 @@ def linear(
     """Return act(x @ A.T + bias), over a dense copy."""
     *sizes, activation = sizes_and_activation
     out = ACTIVATIONS[activation](F.linear(x, torch.ops.gossamer.vnm_decode(values, shared, meta, *sizes), bias))
-    return out.t().contiguous().t() if feature_major(x) else out.contiguous()
+    return empty_result(x, sizes[0]).copy_(out)
 
 
 _library.impl("vnm_linear", linear, "CPU")
@@ -103,9 +118,7 @@ _library.impl("vnm_sample", sample, "CPU")
 
 @torch.library.register_fake("gossamer::vnm_linear", lib=_library)
 def _(values: Any, shared: Any, meta: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
-    if feature_major(x):
-        return x.new_empty((rows, x.shape[0])).t()
-    return x.new_empty((x.shape[0], rows))
+    return empty_result(x, rows)
 
 
 @torch.library.register_fake("gossamer::vnm_decode", lib=_library)
