@@ -42,7 +42,7 @@ def test_matmul():
     torch.testing.assert_close(weight @ x, dense @ x, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(weight @ x[:, 0], dense @ x[:, 0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.mm(weight, x), dense @ x, rtol=1e-4, atol=1e-4)
-    assert (weight @ x).stride() == (8, 1)
+    assert (weight @ x).is_contiguous()
 
 
 def test_compiles_in_one_graph_with_gradients():

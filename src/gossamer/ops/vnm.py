@@ -45,7 +45,7 @@ def matmul_vnm(input: SparseTensor, other: Tensor) -> Any:
         return NotImplemented
     if other.dim() == 1:
         return _product(other.view(1, -1), input, None, 0)[0]
-    return _product(other.t(), input, None, 0).t()
+    return _product(other.t(), input, None, 0).t().contiguous()
 
 
 for _name in ("mm", "mv", "__matmul__"):
