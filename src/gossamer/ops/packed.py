@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import Dense
+from gossamer.formats import Dense, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
-from gossamer.ops import rows_cuda
+from gossamer.ops import rows_cuda, vnm
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
 from gossamer.ops.packed_kernels import Rows, available, rows_of
@@ -43,9 +43,22 @@ def _on_gpu(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation
         return NotImplemented
     if torch.compiler.is_compiling():
         return NotImplemented  # a trace takes the operators of compressed rows
+    if isinstance(weight.format, PackedNM) and (weight.format.n, weight.format.m) == (2, 4):
+        return vnm.fused_linear(input, as_vnm(weight), bias, activation)
     x = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
     out = rows_cuda.linear(x, weight, bias, activation)
     return out if out is NotImplemented or input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
+
+
+def as_vnm(weight: SparseTensor) -> SparseTensor:
+    """Return a 2:4 weight as sparse tensor cores read it; made once for the values it holds, and kept with them."""
+    values, kept = weight._values, weight._structure.__dict__
+    now = (values.data_ptr(), values._version)
+    known = kept.get("_as_vnm")
+    if known is None or known[0] != now:
+        with torch.no_grad():
+            known = kept["_as_vnm"] = (now, weight.detach().to_format(PackedVNM("all", 2, 4)))
+    return known[1]
 
 
 @implements(F.conv2d, (Dense, PackedRows, Dense))
