@@ -57,7 +57,7 @@ def as_vnm(weight: SparseTensor) -> SparseTensor:
     known = kept.get("_as_vnm")
     if known is None or known[0] != now:
         with torch.no_grad():
-            known = kept["_as_vnm"] = (now, weight.detach().to_format(PackedVNM("all", 2, 4)))
+            known = kept["_as_vnm"] = (now, weight.to_format(PackedVNM("all", 2, 4)))
     return known[1]
 
 
