@@ -46,7 +46,7 @@ def by_the_book(values, meta, cols, rows, width, v, m):
     """Decode one word after the other, as gpu kernels do: thread 4 g + t of a strip holds eight values a k32 step."""
     steps = -(-width // (16 * m))
     tiles = -(-rows // 64)
-    values, meta = values.view(tiles, steps, 4, 2, 32, 8), meta.view(tiles, steps, 4, 32)
+    values, meta = values.view(steps, tiles, 4, 2, 32, 8), meta.view(steps, tiles, 4, 32)
     dense = torch.zeros(tiles * 64, steps * 16 * m, dtype=values.dtype)
     for r in range(tiles):
         for s in range(steps):
@@ -55,14 +55,14 @@ def by_the_book(values, meta, cols, rows, width, v, m):
                     for row in range(16):
                         g, high = row % 8, row // 8
                         for group in range(8):
-                            word = int(meta[r, s, strip, 4 * g + 2 * half + group // 4])
+                            word = int(meta[s, r, strip, 4 * g + 2 * half + group // 4])
                             bits = word >> (16 * high + 4 * (group % 4)) & 15
                             number = 64 * r + 16 * strip + row
                             at = 16 * s + 8 * half + group
                             for slot, index in enumerate((bits & 3, bits >> 2)):
                                 column = 2 * group + slot  # stored column of the k32 step
                                 lane, upper = column % 8 // 2, column // 8
-                                value = values[r, s, strip, half, 4 * g + lane, 4 * upper + 2 * high + slot]
+                                value = values[s, r, strip, half, 4 * g + lane, 4 * upper + 2 * high + slot]
                                 block = 0 if v == "all" else number // v
                                 place = index if m == 4 else int(cols[block, at, index])
                                 dense[number, at * m + place] += value

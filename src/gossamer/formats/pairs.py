@@ -4,10 +4,11 @@ A parent is a tile of 64 rows. Its columns come in groups of m, sixteen groups a
 places, whose columns are two of the four that v rows share. With row = 64 r + 16 strip + 8 high + low, and a group =
 16 step + 8 half + 4 upper + lane, the place of slot 0 or 1 is the row-major number of
 
-    (r, step, strip, half, low, lane, upper, high, slot)
+    (step, r, strip, half, low, lane, upper, high, slot)
 
-which is the register fragment of ``mma.sp.m16n8k32`` and of ``wgmma.sp``: eight places a thread and k32 step. A word of
-``meta`` is at (r, step, strip, low, half, upper) and holds four bits for each group: the index of slot 0 among the
+which is the register fragment of ``mma.sp.m16n8k32`` and of ``wgmma.sp``: eight places a thread and k32 step; all rows
+of a step lie together, so that a kernel fetches many tiles of it by one bulk copy. A word of
+``meta`` is at (step, r, strip, low, half, upper) and holds four bits for each group: the index of slot 0 among the
 shared columns, then that of slot 1; the low half for ``high`` = 0, the high half for 1. ``cols`` holds, for each v rows
 and each group, the four shared columns, ascending.
 """
@@ -71,7 +72,7 @@ class Pairs(Level):
         else:
             index = (cols[self._block(row), group] < inside[:, None]).sum(1)
         slots, slot = _slots(line, rank, index, parents * TILE * groups)
-        place = _place(row, group, groups) + slot
+        place = _place(row, group, parents) + slot
         return {"cols": cols, "meta": _meta(slots, parents, groups)}, place, parents * TILE * groups * 2
 
     def _share(self, row: Tensor, group: Tensor, inside: Tensor, blocks: int, groups: int) -> Tensor:
@@ -129,11 +130,11 @@ def _slots(line: Tensor, rank: Tensor, index: Tensor, lines: int) -> tuple[Tenso
     return slots.view(lines, 2), slot
 
 
-def _place(row: Tensor, group: Tensor, groups: int) -> Tensor:
+def _place(row: Tensor, group: Tensor, tiles: int) -> Tensor:
     """The place of slot 0 of a row and a group."""
     tile, strip, high, low = row // TILE, row // 16 % 4, row // 8 % 2, row % 8
     step, half, upper, lane = group // STEP, group // 8 % 2, group // 4 % 2, group % 4
-    number = tile * (groups // STEP) + step
+    number = step * tiles + tile
     for digit, base in ((strip, 4), (half, 2), (low, 8), (lane, 4), (upper, 2), (high, 2)):
         number = number * base + digit
     return number * 2
@@ -143,7 +144,7 @@ def _meta(slots: Tensor, parents: int, groups: int) -> Tensor:
     """Words of metadata from the slots of every (row, group)."""
     bits = slots[:, 0].int() | slots[:, 1].int() << 2
     # rows: tile, strip, high, low; groups: step, half, upper, lane
-    bits = bits.view(parents, 4, 2, 8, groups // STEP, 2, 2, 4).permute(0, 4, 1, 3, 5, 6, 2, 7)
+    bits = bits.view(parents, 4, 2, 8, groups // STEP, 2, 2, 4).permute(4, 0, 1, 3, 5, 6, 2, 7)
     shift = torch.arange(0, 32, 4, dtype=torch.int32, device=slots.device).view(2, 4)
     return (bits << shift).sum((-1, -2), dtype=torch.int32).reshape(-1)  # no two share a bit: the sum is their union
 
@@ -151,21 +152,21 @@ def _meta(slots: Tensor, parents: int, groups: int) -> Tensor:
 def _indices(meta: Tensor, parents: int, groups: int) -> Tensor:
     """Indices of both slots in the order of the values."""
     shift = torch.arange(0, 32, 4, dtype=torch.int32, device=meta.device).view(2, 4)
-    bits = meta.view(parents, groups // STEP, 4, 8, 2, 2, 1, 1) >> shift
-    # tile, step, strip, low, half, upper, high, lane -> tile, step, strip, half, low, lane, upper, high
+    bits = meta.view(groups // STEP, parents, 4, 8, 2, 2, 1, 1) >> shift
+    # step, tile, strip, low, half, upper, high, lane -> step, tile, strip, half, low, lane, upper, high
     bits = bits.permute(0, 1, 2, 4, 3, 7, 5, 6)
     return torch.stack((bits & 3, bits >> 2 & 3), -1)
 
 
 def _rows_and_groups(parents: int, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and group of every pair, in the order of the values, with a last axis of 1."""
-    sizes = (parents, groups // STEP, 4, 2, 8, 4, 2, 2, 1)
+    sizes = (groups // STEP, parents, 4, 2, 8, 4, 2, 2, 1)
 
     def axis(i: int) -> Tensor:
         view = [1] * len(sizes)
         view[i] = sizes[i]
         return torch.arange(sizes[i], device=device).view(view)
 
-    row = axis(0) * TILE + axis(2) * 16 + axis(7) * 8 + axis(4)
-    group = axis(1) * STEP + axis(3) * 8 + axis(6) * 4 + axis(5)
+    row = axis(1) * TILE + axis(2) * 16 + axis(7) * 8 + axis(4)
+    group = axis(0) * STEP + axis(3) * 8 + axis(6) * 4 + axis(5)
     return row.expand(sizes), group.expand(sizes)
