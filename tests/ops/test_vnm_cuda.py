@@ -22,6 +22,7 @@ def on_a_cpu(monkeypatch):
     monkeypatch.setattr(vnm_cuda, "function", emulator.function)
     monkeypatch.setattr(vnm_cuda, "usable", lambda: True)
     monkeypatch.setattr(vnm_cuda, "_ready", {})
+    monkeypatch.setattr(vnm_cuda, "_chosen", {})
     monkeypatch.setattr(vnm_cuda, "capability", lambda device: (7, 5))
 
 
@@ -72,7 +73,7 @@ def test_compact_is_a_gather(dtype):
     for rows, cols, m in ((64, 128, 8), (10, 130, 5), (3, 1030, 100)):
         dense, values, (shared, meta, _) = packed(rows, cols, "all", m, dtype)
         x = torch.randn(7, cols).to(dtype)
-        out = vnm_cuda.compact(x, shared, cols, m)
+        out = vnm_cuda.compact(x, shared, m)
         groups = torch.arange(shared.shape[1])[:, None] * m
         at = (shared[0].long() + groups).reshape(-1)
         assert torch.equal(out, torch.where(at < cols, x[:, at.clamp(max=cols - 1)], 0))
@@ -109,3 +110,75 @@ def test_bad_input_is_said_so(x, bias, message):
     _, values, (shared, meta, sizes) = packed(70, 130, 16, 8, torch.float32)
     with pytest.raises(RuntimeError, match=message):
         vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 0)
+
+
+class Recorded:
+    """Remembers what it was launched with; sums are left as they are."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __call__(self, source, name, device, parameters, *, shared=0, **macros):
+        def run(grid, threads, *arguments):
+            assert len(arguments) == len(parameters)
+            self.calls.append((name, macros, grid, threads, arguments))
+
+        return run if name in ("vnm_few", "vnm_many") else emulator.function(source, name, device, parameters, **macros)
+
+
+@pytest.fixture
+def hopper(monkeypatch):
+    made = Recorded()
+    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
+    monkeypatch.setattr(vnm_cuda, "function", made)
+    return made
+
+
+def test_few_tokens_in_launches_of_32(hopper):
+    _, values, (shared, meta, sizes) = packed(70, 136, 16, 8, torch.bfloat16)
+    x, bias = torch.randn(70, 136).bfloat16(), torch.zeros(70).bfloat16()
+    out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 2)
+    assert out.shape == (70, 70) and [a[10] for *_, a in hopper.calls] == [32, 32, 6]
+    first, _, third = (a for *_, a in hopper.calls)
+    assert first[:6] == tuple(t.data_ptr() for t in (values, meta, shared, x, out, bias))
+    assert third[3:5] == (x[64:].data_ptr(), out[64:].data_ptr())
+    assert first[6:] == (70, 136, 8, 16, 32, 2, 272, 140, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("v", "m", "turned", "expected"),
+    [
+        ("all", 4, False, {"GATHER": 0, "X_TOKENS": 1, "Y_TOKENS": 1}),
+        ("all", 4, True, {"GATHER": 0, "X_TOKENS": 0, "Y_TOKENS": 0}),
+        ("all", 8, False, {"GATHER": 0, "X_TOKENS": 1, "Y_TOKENS": 1}),  # compacted first
+        ("all", 8, True, {"GATHER": 1, "X_TOKENS": 0, "Y_TOKENS": 0}),
+        (64, 8, False, {"GATHER": 1, "X_TOKENS": 0, "Y_TOKENS": 1}),  # transposed first
+        (64, 8, True, {"GATHER": 1, "X_TOKENS": 0, "Y_TOKENS": 0}),
+    ],
+)
+@pytest.mark.parametrize("tokens", [40, 43])
+def test_many_tokens_in_every_order(hopper, v, m, turned, expected, tokens):
+    _, values, (shared, meta, sizes) = packed(130, 132, v, m, torch.bfloat16)
+    x = torch.randn(132, tokens).bfloat16().t() if turned else torch.randn(tokens, 132).bfloat16()
+    out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, 0)
+    ((name, macros, _, _, arguments),) = hopper.calls
+    assert name == "vnm_many" and {k: macros[k] for k in expected} == expected
+    rows, cols, group, share, count, steps, ldx, ldy = arguments[6:14]
+    compacted = v == "all" and m == 8 and not turned
+    assert (rows, cols, group, count) == (130, steps * 64 if compacted else 132, 4 if compacted else m, tokens)
+    assert steps == -(-132 // (16 * m)) and share == (1 << 30 if v == "all" else v)
+    assert ldx % 16 == 0 and arguments[3] % 16 == 0
+    assert ldy == 2 * (out.stride(1) if turned else out.stride(0)) and out.shape == (tokens, 130)
+    assert out.stride(0) == 1 if turned else out.is_contiguous()
+
+
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_what_is_not_aligned_is_copied(hopper, tokens):
+    _, values, (shared, meta, sizes) = packed(64, 136, 64, 8, torch.bfloat16)
+    odd = torch.zeros(values.numel() + 1).bfloat16()[1:].copy_(values)
+    wide = torch.randn(tokens, 300).bfloat16()
+    for x in (wide[:, 1:137], wide[:, ::2][:, :136], wide[:1, :136].expand(tokens, 136)):
+        vnm_cuda.linear(odd, shared, meta, x, None, *sizes, 0)
+        arguments = hopper.calls[-1][-1]
+        assert not any(pointer % 16 for pointer in arguments[:4]) and arguments[12] % 16 == 0 and arguments[12] >= 80

@@ -1,41 +1,48 @@
-"""Packed V:N:M on a GPU: which kernel runs for a call, and its launch.
-
-A **plan** is chosen by the number of tokens, the type, v and m, and the GPU:
-
-- ``few``: up to 64 tokens, by ``mma.sp`` from compute capability 8.0 on; bound by memory,
-- ``many``: by ``wgmma.sp`` on compute capability 9.0,
-- ``any``: plain threads; any v, strides and GPU,
-- ``dense``: decoded into a dense scratch, then cuBLAS: what is right, and never far from dense, for everything else.
-"""
+"""Packed V:N:M on a GPU: checks, and the launches of what :mod:`gossamer.ops.vnm_plan` chooses."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.native.cuda import Function, function, usable
-from gossamer.ops import vnm_kernels
+from gossamer.ops import vnm_kernels, vnm_plan
+from gossamer.ops.transpose_cuda import transpose
 from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, feature_major
 
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _VNM = "PPPqqqqq"
-_KERNELS = {  # source and parameters of each
+_PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; lines are counted in bytes
+_KERNELS = {  # source and parameters of the plain ones
     "vnm_any": ("vnm_any.cu", f"{_VNM}PqqPPqqqq"),
     "vnm_decode": ("vnm_decode.cu", f"{_VNM}Pq"),
     "vnm_sample": ("vnm_decode.cu", f"{_VNM}PqP"),
     "vnm_compact": ("vnm_compact.cu", "PqPPqqqq"),
 }
+_LINE = 2**31  # bytes from one line to the next that the kernels can count
 _ready: dict[tuple[str, int, int], Function] = {}
 _capability: dict[int, tuple[int, int]] = {}
-#: Above so many tokens plain threads are slower than a decoded copy and cuBLAS.
-_ANY_TOKENS = 16
+_processors: dict[int, int] = {}
+
+
+class Chosen(NamedTuple):
+    """The plan of a call, and what is known of its launches; kept for calls of the same sizes."""
+
+    plan: str
+    run: Function | None = None
+    launch: vnm_plan.Launch | None = None
+    sizes: tuple[int, ...] = ()  # rows, cols, m, v, tokens, steps of the kernel's problem
+
+
+_chosen: dict[tuple[Any, ...], Chosen] = {}
+_MOST_CHOSEN = 4096  # a server sees every number of tokens: forget all when there are too many
 
 
 def kernel(name: str, device: int, element: int) -> Function:
-    """Return a kernel for elements of a type, on a device."""
+    """Return a plain kernel for elements of a type, on a device."""
     found = _ready.get((name, device, element))
     if found is None:
         source, parameters = _KERNELS[name]
@@ -51,9 +58,12 @@ def capability(device: int) -> tuple[int, int]:
     return found
 
 
-def plan(tokens: int, dtype: torch.dtype, v: int, m: int, device: int) -> str:
-    """Return the plan for a call: any or dense."""
-    return "any" if dtype in ELEMENTS and tokens <= _ANY_TOKENS and usable() else "dense"
+def processors(device: int) -> int:
+    """Return how many multiprocessors a device has."""
+    found = _processors.get(device)
+    if found is None:
+        found = _processors[device] = torch.cuda.get_device_properties(device).multi_processor_count
+    return found
 
 
 def linear(
@@ -61,33 +71,131 @@ def linear(
     activation: int,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias), in the order of x: token-major, or feature-major."""
-    _check(values, x, bias, rows, cols)
+    dtype, where = values.dtype, values.device
+    fits = x.dtype is dtype and x.device == where and x.dim() == 2 and x.shape[1] == cols
+    if not fits or (bias is not None and not (bias.dtype is dtype and bias.device == where)):
+        _complain(values, x, bias, rows, cols)
     tokens, device = x.shape[0], values.get_device()
     if not (tokens and rows):
         return empty_result(x, rows)
-    chosen = plan(tokens, values.dtype, v, m, device)
-    if chosen == "dense":
-        return _dense(values, shared, meta, x, bias, rows, cols, v, m, activation)
-    return _any(values, shared, meta, x, bias, rows, cols, v, m, activation)
+    if bias is not None:
+        if bias.shape != (rows,):
+            _complain(values, x, bias, rows, cols)
+        bias = bias.contiguous()
+    turned = feature_major(x)
+    key = (rows, cols, v, m, tokens, turned, dtype, device, activation)
+    chosen = _chosen.get(key) or _choose(key)
+    if chosen.launch is not None and (values.data_ptr() | shared.data_ptr() | meta.data_ptr()) & 15:
+        values, shared, meta = values.clone(), shared.clone(), meta.clone()  # bulk copies start at 16 bytes
+    if chosen.plan == "few":
+        return _few(values, shared, meta, x, bias, chosen)
+    if chosen.plan == "many":
+        return _many(values, shared, meta, x, bias, m, chosen)
+    run = _any if chosen.plan == "any" else _dense
+    return run(values, shared, meta, x, bias, rows, cols, v, m, activation)
 
 
-def _check(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
-    if x.dtype is not values.dtype or (bias is not None and bias.dtype is not x.dtype):
-        raise RuntimeError(
-            f"expected input, weight and bias of one dtype, got {x.dtype}, {values.dtype}"
-            + ("" if bias is None else f" and {bias.dtype}")
+def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
+    """Say what is wrong with the operands."""
+    tensors = (x, values) if bias is None else (x, values, bias)
+    if any(t.dtype is not values.dtype for t in tensors):
+        given = ", ".join(str(t.dtype) for t in tensors)
+        raise RuntimeError(f"expected input, weight and bias of one dtype, got {given}")
+    if any(t.device != values.device for t in tensors):
+        given = ", ".join(str(t.device) for t in tensors)
+        raise RuntimeError(f"expected input, weight and bias on one device, got {given}")
+    raise RuntimeError(
+        f"a weight of {rows} x {cols} takes an input of tokens x {cols} and a bias of {rows}, not an input of "
+        f"{tuple(x.shape)}" + ("" if bias is None else f" and a bias of {tuple(bias.shape)}")
+    )
+
+
+def _choose(key: tuple[Any, ...]) -> Chosen:
+    """Choose a plan for sizes that were not seen before, and compile what it needs."""
+    rows, cols, v, m, tokens, turned, dtype, device, activation = key
+    half, steps = dtype in (torch.float16, torch.bfloat16), -(-cols // (16 * m))
+    plan = vnm_plan.choose(tokens, half, v, capability(device)) if usable() else "dense"
+    if dtype not in ELEMENTS or 2 * max(tokens, rows, cols) >= _LINE or not (steps or plan == "any"):
+        plan = "dense"
+    launch = None
+    if plan == "few":
+        count = min(tokens, vnm_plan.FEW_LAUNCH)
+        launch = vnm_plan.few(count, rows, v, m, capability(device), ELEMENTS[dtype], activation)
+        sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
+    elif plan == "many":
+        inside = (4, steps * 64) if m != 4 and not turned and v == 0 else (m, cols)  # of compacted activations
+        order = (not turned and inside[0] == 4, not turned)
+        launch = vnm_plan.many(
+            tokens, rows, steps, v, inside[0], order, ELEMENTS[dtype], activation, processors(device)
         )
-    device = values.device
-    if x.device != device or (bias is not None and bias.device != device):
-        raise RuntimeError(
-            f"expected all tensors on one device: input on {x.device}, weight on {device}"
-            + ("" if bias is None else f", bias on {bias.device}")
-        )
-    if x.dim() != 2 or x.shape[1] != cols or (bias is not None and bias.shape != (rows,)):
-        raise RuntimeError(
-            f"a weight of {rows} x {cols} takes an input of tokens x {cols} and a bias of {rows}, not an input of "
-            f"{tuple(x.shape)}" + ("" if bias is None else f" and a bias of {tuple(bias.shape)}")
-        )
+        sizes = (rows, inside[1], inside[0], vnm_plan.sharing(v), tokens, steps)
+        plan = plan if launch is not None else "dense"
+    if launch is None:
+        chosen = Chosen(plan)
+    else:
+        run = function(launch.source, launch.name, device, _PROBLEM, shared=launch.shared, **launch.macros)
+        chosen = Chosen(plan, run, launch, sizes)
+    if len(_chosen) >= _MOST_CHOSEN:
+        _chosen.clear()
+    _chosen[key] = chosen
+    return chosen
+
+
+def _aligned(x: Tensor, line: int) -> bool:
+    """Can a kernel read x by 16 bytes? ``line``: elements from one line to the next."""
+    return x.data_ptr() % 16 == 0 and line % 8 == 0 and line * 2 < _LINE
+
+
+def _token_lines(x: Tensor) -> Tensor:
+    """Return x token-major, lines at multiples of 16 bytes."""
+    if x.stride(1) == 1 and _aligned(x, x.stride(0)) and (x.stride(0) >= x.shape[1] or x.shape[0] == 1):
+        return x
+    padded = x.new_empty((x.shape[0], -(-x.shape[1] // 8) * 8))
+    return padded[:, : x.shape[1]].copy_(x)
+
+
+def _feature_lines(x: Tensor) -> Tensor:
+    """Return x feature-major, lines at multiples of 16 bytes."""
+    if feature_major(x) and _aligned(x, x.stride(1)) and x.stride(1) >= x.shape[0]:
+        return x
+    if x.stride(1) == 1:
+        return transpose(x).t()
+    padded = x.new_empty((x.shape[1], -(-x.shape[0] // 8) * 8))
+    return padded[:, : x.shape[0]].copy_(x.t()).t()
+
+
+def _few(values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, chosen: Chosen) -> Tensor:
+    (rows, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
+    assert launch is not None and run is not None
+    lines = _token_lines(x)
+    out = x.new_empty((tokens, rows))
+    line, result = 2 * lines.stride(0), 2 * rows
+    held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+    shift, at, to = 0 if bias is None else bias.data_ptr(), lines.data_ptr(), out.data_ptr()
+    for start in range(0, tokens, vnm_plan.FEW_LAUNCH):
+        count = min(tokens - start, vnm_plan.FEW_LAUNCH)
+        ends = (at + start * line, to + start * result, shift)
+        run(launch.grid, launch.threads, *held, *ends, rows, *sizes, count, steps, line, result, 0, 0)
+    return empty_result(x, rows).copy_(out) if feature_major(x) else out
+
+
+def _many(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, m: int, chosen: Chosen
+) -> Tensor:
+    (rows, _, group, *_), launch, run = chosen.sizes, chosen.launch, chosen.run
+    assert launch is not None and run is not None
+    out = empty_result(x, rows)
+    result = out.stride(0) if launch.macros["Y_TOKENS"] else out.stride(1)
+    if launch.macros["X_TOKENS"]:
+        x = _token_lines(x if group == m else compact(x, shared, m))
+        line = x.stride(0)
+    else:
+        x = _feature_lines(x)
+        line = x.stride(1)
+    held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+    ends = (x.data_ptr(), out.data_ptr(), 0 if bias is None else bias.data_ptr())
+    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles)
+    return out
 
 
 def _any(
@@ -150,9 +258,10 @@ def sample(dense: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v:
     return values
 
 
-def compact(x: Tensor, shared: Tensor, cols: int, m: int) -> Tensor:
-    """Return the shared columns of token-major activations side by side, for v = "all"."""
-    tokens, steps = x.shape[0], shared.numel() // 64
+def compact(x: Tensor, shared: Tensor, m: int) -> Tensor:
+    """Return the shared columns of activations side by side, token-major, for v = "all"."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    (tokens, cols), steps = x.shape, shared.numel() // 64
     out = x.new_empty((tokens, steps * 64))
     run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
     grid = (-(-tokens * steps * 8 // 256), 1, 1)
