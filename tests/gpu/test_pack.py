@@ -11,15 +11,15 @@ import gossamer as gs
 from gossamer.formats import PackedVNM
 from gossamer.native import cuda
 from gossamer.native.cuda import driver
+from gossamer.nn import pack_tune
 from gossamer.ops import transpose_cuda
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
-    return tmp_path
+def measured_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr(pack_tune, "_file", lambda: tmp_path / "pack.json")
 
 
 @pytest.mark.parametrize("tune", [True, False])
@@ -43,11 +43,12 @@ def test_large_two_of_eight_is_packed():
     assert layer.weight.format == PackedVNM("all", 2, 8)
 
 
-def test_a_kernel_is_compiled_once_and_kept(own_cache, monkeypatch):
+def test_a_kernel_is_compiled_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
     monkeypatch.setattr(driver, "_functions", {})
     run = cuda.function("transpose.cu", "transpose", 0, "PqPqqqq", ELEMENT=0)
     assert cuda.function("transpose.cu", "transpose", 0, "PqPqqqq", ELEMENT=0) is run
-    (file,) = (own_cache / "cuda").glob("transpose-*.cubin")
+    (file,) = (tmp_path / "cuda").glob("transpose-*.cubin")
     file.write_bytes(file.read_bytes()[:100])  # damaged: made anew
     monkeypatch.setattr(driver, "_functions", {})
     again = cuda.function("transpose.cu", "transpose", 0, "PqPqqqq", ELEMENT=0)

@@ -50,8 +50,9 @@ def test_inside_the_chain_activations_are_feature_major():
     net[2].register_forward_pre_hook(lambda module, args: seen.append(args[0].stride()))
     with torch.no_grad():
         net(torch.randn(72, 64))
+        assert net(torch.randn(3, 30, 64)).is_contiguous()
         net(torch.randn(2, 64))
-    assert seen == [(1, 72), (96, 1)]
+    assert seen == [(1, 72), (30, 1, 96), (96, 1)]
 
 
 def test_others_are_left_alone():

@@ -46,7 +46,7 @@ def test_any(v, m, dtype):
             torch.randn(3, 2 * cols)[:, ::2],
         ):
             x = x.to(dtype)
-            out = vnm_cuda._any(values, shared, meta, x, bias, *sizes, 2)
+            out = vnm_cuda._any(values, shared, meta, x, bias, *sizes, 2, vnm_cuda.feature_major(x))
             torch.testing.assert_close(out, F.gelu(F.linear(x.float(), dense.float(), bias.float())).to(dtype), **bound)
             assert out.stride(0) == 1 if vnm_cuda.feature_major(x) else out.is_contiguous()
 
@@ -135,15 +135,15 @@ def hopper(monkeypatch):
     return made
 
 
-def test_few_tokens_in_launches_of_32(hopper):
+def test_few_tokens_in_launches_of_16(hopper):
     _, values, (shared, meta, sizes) = packed(70, 136, 16, 8, torch.bfloat16)
-    x, bias = torch.randn(70, 136).bfloat16(), torch.zeros(70).bfloat16()
+    x, bias = torch.randn(38, 136).bfloat16(), torch.zeros(70).bfloat16()
     out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 2)
-    assert out.shape == (70, 70) and [a[10] for *_, a in hopper.calls] == [32, 32, 6]
+    assert out.shape == (38, 70) and [a[10] for *_, a in hopper.calls] == [16, 16, 6]
     first, _, third = (a for *_, a in hopper.calls)
     assert first[:6] == tuple(t.data_ptr() for t in (values, meta, shared, x, out, bias))
-    assert third[3:5] == (x[64:].data_ptr(), out[64:].data_ptr())
-    assert first[6:] == (70, 136, 8, 16, 32, 2, 272, 140, 0, 0)
+    assert third[3:5] == (x[32:].data_ptr(), out[32:].data_ptr())
+    assert first[6:] == (70, 136, 8, 16, 16, 2, 272, 140, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +171,27 @@ def test_many_tokens_in_every_order(hopper, v, m, turned, expected, tokens):
     assert ldx % 16 == 0 and arguments[3] % 16 == 0
     assert ldy == 2 * (out.stride(1) if turned else out.stride(0)) and out.shape == (tokens, 130)
     assert out.stride(0) == 1 if turned else out.is_contiguous()
+
+
+@pytest.mark.parametrize(("v", "first"), [("all", {"X_TOKENS": 1}), (64, {"X_TOKENS": 0})])
+def test_the_result_in_another_order_than_the_input(hopper, v, first):
+    _, values, (shared, meta, sizes) = packed(128, 128, v, 8, torch.bfloat16)
+    x = torch.randn(40, 128).bfloat16()
+    out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, 0, True)
+    assert out.stride() == (1, 40) and hopper.calls[-1][1]["Y_TOKENS"] == 0
+    assert {k: hopper.calls[-1][1][k] for k in first} == first
+    back = vnm_cuda.linear(values, shared, meta, out, None, *sizes, 0, False)
+    assert back.is_contiguous() and hopper.calls[-1][1]["Y_TOKENS"] == 1 and hopper.calls[-1][1]["X_TOKENS"] == 0
+
+
+@pytest.mark.parametrize("turned", [True, False])
+def test_plain_kernels_in_another_order(turned):
+    dense, values, (shared, meta, sizes) = packed(70, 130, 16, 8, torch.float32)
+    for tokens in (5, 40):
+        for x in (torch.randn(tokens, 130), torch.randn(130, tokens).t()):
+            out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, 0, turned)
+            torch.testing.assert_close(out, x @ dense.t(), rtol=1e-4, atol=1e-4)
+            assert (out.stride(0) == 1) == turned
 
 
 @pytest.mark.parametrize("tokens", [3, 40])

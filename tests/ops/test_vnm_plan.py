@@ -30,20 +30,22 @@ def test_plans(tokens, half, v, capability, plan):
 
 
 @given(
-    tokens=st.integers(1, 32),
+    tokens=st.integers(1, 16),
     rows=st.integers(1, 30000),
+    cols=st.integers(1, 30000),
     v=st.sampled_from([0, 16, 48, 64, 128, 192, 512]),
     capability=st.sampled_from(sorted(SHARED)),
 )
-def test_few_fits(tokens, rows, v, capability):
-    launch = vnm_plan.few(tokens, rows, v, 8, capability, 0, 0)
+def test_few_fits(tokens, rows, cols, v, capability):
+    launch = vnm_plan.few(tokens, rows, cols, v, 8, capability, 0, 0)
     macros = launch.macros
     assert launch.shared <= SHARED[capability] and launch.threads <= 1024
     assert macros["NT"] * 8 >= tokens
-    assert launch.grid[0] // macros["CLUSTER"] * 64 * macros["BLOCKS"] >= rows
+    assert launch.grid[0] // macros["CLUSTER"] * 64 >= rows
     assert macros["CLUSTER"] == 1 or capability >= (9, 0)
     if v:  # rows of a block of the launch share their columns, or it has four lists
-        assert v % (16 if macros["SETS"] == 4 else 64 * macros["BLOCKS"]) == 0
+        assert v % (16 if macros["SETS"] == 4 else 64) == 0
+    assert macros["GATHER"] == 1 or cols % 8 == 0
 
 
 @given(

@@ -7,8 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from gossamer.formats import PackedVNM
-from gossamer.ops.linear import Activation, linear
-from gossamer.ops.transpose_cuda import feature_major, token_major
+from gossamer.ops.linear import Activation, linear, linear_in_order
 from gossamer.tensor import SparseTensor
 
 #: Above so many tokens, packed V:N:M reads activations feature by feature.
@@ -43,10 +42,9 @@ class FusedLinear(nn.Linear):
         self.first = self.last = False  # of a chain of packed layers
 
     def forward(self, input: Tensor) -> Tensor:
-        many = input.numel() > _MANY * self.in_features
-        x = feature_major(input) if self.first and many else input
-        out = linear(x, self.weight, self.bias, self.activation)
-        return token_major(out) if self.last else out
+        if not (self.first or self.last) or input.numel() <= _MANY * self.in_features:
+            return linear(input, self.weight, self.bias, self.activation)
+        return linear_in_order(input, self.weight, self.bias, self.activation, turned=not self.last)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, activation={self.activation}"
@@ -55,8 +53,8 @@ class FusedLinear(nn.Linear):
 def fuse_(model: nn.Module) -> nn.Module:
     """Let packed V:N:M layers of every ``nn.Sequential`` apply the activation that follows, in place.
 
-    The activation's module becomes ``nn.Identity``, so names stay. Of two or more such layers in a row, the first takes
-    activations in feature-major order, and the last gives them back in torch's own.
+    The activation's module becomes ``nn.Identity``, so names stay. Of two or more such layers in a row, the first gives
+    many tokens on in feature-major order, which the others keep, and the last gives them back in torch's own.
 
     Examples
     --------

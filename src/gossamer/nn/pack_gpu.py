@@ -27,18 +27,17 @@ def fitting(mask: Tensor, dtype: torch.dtype) -> list[Format]:
     --------
     >>> import torch, gossamer as gs
     >>> fitting(gs.VNM(64, 2, 8).select(torch.rand(128, 256)), torch.float16)
-    [PackedVNM(64, 2, 8), PackedCSR()]
+    [PackedVNM(64, 2, 8)]
     """
     density = float(mask.float().mean()) if mask.numel() else 0.0
-    found: list[Format] = []
     shared = shared_columns(mask) if dtype in (torch.float16, torch.bfloat16) and density else None
     if shared is not None:
-        found.append(shared)
-    if 0 < density <= _SPARSEST_DENSE:
-        counts = mask.sum(1)
-        constant = bool(((counts == counts.max()) | (counts == 0)).all())
-        found.append(Condensed() if constant and not found else PackedCSR())
-    return found
+        return [shared]  # tensor cores: nothing without them comes near
+    if not 0 < density <= _SPARSEST_DENSE:
+        return []
+    counts = mask.sum(1)
+    constant = bool(((counts == counts.max()) | (counts == 0)).all())
+    return [Condensed() if constant else PackedCSR()]
 
 
 def shared_columns(mask: Tensor) -> PackedVNM | None:

@@ -11,6 +11,7 @@ from torch import Tensor
 from gossamer.formats import PackedRows, PackedVNM
 from gossamer.ops import packed, vnm
 from gossamer.ops.autocast import LOWERED
+from gossamer.ops.transpose_cuda import feature_major, token_major
 from gossamer.tensor import SparseTensor, tracked
 
 Activation = Literal["relu", "gelu", "silu"]
@@ -47,7 +48,27 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
     return _FUNCTIONS[activation](F.linear(input, weight, bias)) if out is NotImplemented else out
 
 
-def _fused(input: Tensor, weight: Tensor, bias: Tensor | None, code: int) -> Any:
+def linear_in_order(
+    input: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None, turned: bool
+) -> Tensor:
+    """:func:`linear` with a feature-major (turned) or token-major result, whatever the order of the input.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(64, 128), "2:4", format=gs.formats.PackedVNM("all", 2, 4))
+    >>> linear_in_order(torch.randn(24, 128), w, None, None, turned=True).stride()
+    (1, 24)
+    """
+    code = _CODES[activation] if activation else 0
+    out = _fused(input, weight, bias, code, turned)
+    if out is NotImplemented:
+        out = linear(input, weight, bias, activation)
+        return feature_major(out) if turned else token_major(out)
+    return out
+
+
+def _fused(input: Tensor, weight: Tensor, bias: Tensor | None, code: int, turned: bool | None = None) -> Any:
     if not isinstance(weight, SparseTensor) or isinstance(input, SparseTensor) or isinstance(bias, SparseTensor):
         return NotImplemented
     if "linear" in LOWERED and torch._C._is_any_autocast_enabled():
@@ -55,7 +76,7 @@ def _fused(input: Tensor, weight: Tensor, bias: Tensor | None, code: int) -> Any
     if torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)):
         return NotImplemented  # the gradient needs what came before the activation
     if isinstance(weight.format, PackedVNM):
-        return vnm.fused_linear(input, weight, bias, code)
-    if isinstance(weight.format, PackedRows):
+        return vnm.fused_linear(input, weight, bias, code, turned)
+    if isinstance(weight.format, PackedRows) and turned is None:
         return packed.fused_linear(input, weight, bias, code)
     return NotImplemented

@@ -11,6 +11,7 @@ from torch import Tensor
 from gossamer.formats import Dense, PackedVNM
 from gossamer.ops import vnm_cuda
 from gossamer.ops.registry import implements
+from gossamer.ops.transpose_cuda import feature_major, token_major
 from gossamer.ops.vnm_kernels import Vnm, vnm_of
 from gossamer.tensor import SparseTensor, tracked, values_of
 
@@ -23,14 +24,20 @@ def linear_vnm(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) 
     return fused_linear(input, weight, bias, 0)
 
 
-def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
-    """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where types or sizes don't fit."""
+def fused_linear(
+    input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
+) -> Any:
+    """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where types or sizes don't fit.
+
+    ``turned`` asks for a feature-major (True) or token-major (False) result; None leaves it as x is.
+    """
     shape = weight._dense_shape
     if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not weight._values.dtype:
         return NotImplemented
     if input.dim() == 2:
-        return _product(input, weight, bias, activation)
-    return _product(input.reshape(-1, shape[1]), weight, bias, activation).reshape(*input.shape[:-1], shape[0])
+        return _product(input, weight, bias, activation, turned)
+    out = _product(input.reshape(-1, shape[1]), weight, bias, activation, turned)
+    return out.reshape(*input.shape[:-1], shape[0])
 
 
 @implements(torch.matmul, (PackedVNM, Dense))
@@ -62,17 +69,19 @@ def _arrays(weight: SparseTensor) -> Vnm:
     return known
 
 
-def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Tensor:
+def _product(
+    x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
+) -> Tensor:
     shared, meta, sizes = _arrays(weight)
-    if torch.compiler.is_compiling():
-        return _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
-    if _wants_gradient(x, weight, bias):
-        return _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
-    values = weight._values
-    # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
-    if values.is_cuda and type(x) is Tensor and type(values) is Tensor and not torch._C._len_torch_dispatch_stack():
-        return vnm_cuda.linear(values, shared, meta, x, bias, *sizes, activation)
-    return _linear_op(values, shared, meta, x, bias, *sizes, activation)
+    if torch.compiler.is_compiling() or _wants_gradient(x, weight, bias):
+        out = _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
+    else:
+        values = weight._values
+        # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
+        if values.is_cuda and type(x) is Tensor and type(values) is Tensor and not torch._C._len_torch_dispatch_stack():
+            return vnm_cuda.linear(values, shared, meta, x, bias, *sizes, activation, turned)
+        out = _linear_op(values, shared, meta, x, bias, *sizes, activation)
+    return out if turned is None else feature_major(out) if turned else token_major(out)
 
 
 def _wants_gradient(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> bool:

@@ -68,31 +68,32 @@ def processors(device: int) -> int:
 
 def linear(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
-    activation: int,
+    activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return act(x @ A.T + bias), in the order of x: token-major, or feature-major."""
+    """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
     dtype, where = values.dtype, values.device
     fits = x.dtype is dtype and x.device == where and x.dim() == 2 and x.shape[1] == cols
     if not fits or (bias is not None and not (bias.dtype is dtype and bias.device == where)):
         _complain(values, x, bias, rows, cols)
     tokens, device = x.shape[0], values.get_device()
     if not (tokens and rows):
-        return empty_result(x, rows)
+        return empty_result(x, rows, turned)
     if bias is not None:
         if bias.shape != (rows,):
             _complain(values, x, bias, rows, cols)
         bias = bias.contiguous()
-    turned = feature_major(x)
-    key = (rows, cols, v, m, tokens, turned, dtype, device, activation)
+    given = feature_major(x)
+    turned = given if turned is None else turned
+    key = (rows, cols, v, m, tokens, given, turned, dtype, device, activation)
     chosen = _chosen.get(key) or _choose(key)
     if chosen.launch is not None and (values.data_ptr() | shared.data_ptr() | meta.data_ptr()) & 15:
         values, shared, meta = values.clone(), shared.clone(), meta.clone()  # bulk copies start at 16 bytes
     if chosen.plan == "few":
-        return _few(values, shared, meta, x, bias, chosen)
+        return _few(values, shared, meta, x, bias, turned, chosen)
     if chosen.plan == "many":
-        return _many(values, shared, meta, x, bias, m, chosen)
+        return _many(values, shared, meta, x, bias, turned, m, chosen)
     run = _any if chosen.plan == "any" else _dense
-    return run(values, shared, meta, x, bias, rows, cols, v, m, activation)
+    return run(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
 
 
 def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
@@ -112,7 +113,7 @@ def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: i
 
 def _choose(key: tuple[Any, ...]) -> Chosen:
     """Choose a plan for sizes that were not seen before, and compile what it needs."""
-    rows, cols, v, m, tokens, turned, dtype, device, activation = key
+    rows, cols, v, m, tokens, given, turned, dtype, device, activation = key
     half, steps = dtype in (torch.float16, torch.bfloat16), -(-cols // (16 * m))
     plan = vnm_plan.choose(tokens, half, v, capability(device)) if usable() else "dense"
     if dtype not in ELEMENTS or 2 * max(tokens, rows, cols) >= _LINE or not (steps or plan == "any"):
@@ -120,11 +121,11 @@ def _choose(key: tuple[Any, ...]) -> Chosen:
     launch = None
     if plan == "few":
         count = min(tokens, vnm_plan.FEW_LAUNCH)
-        launch = vnm_plan.few(count, rows, v, m, capability(device), ELEMENTS[dtype], activation)
+        launch = vnm_plan.few(count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation)
         sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
     elif plan == "many":
-        inside = (4, steps * 64) if m != 4 and not turned and v == 0 else (m, cols)  # of compacted activations
-        order = (not turned and inside[0] == 4, not turned)
+        inside = (4, steps * 64) if m != 4 and not given and v == 0 else (m, cols)  # of compacted activations
+        order = (not given and inside[0] == 4, not turned)
         launch = vnm_plan.many(
             tokens, rows, steps, v, inside[0], order, ELEMENTS[dtype], activation, processors(device)
         )
@@ -164,7 +165,9 @@ def _feature_lines(x: Tensor) -> Tensor:
     return padded[:, : x.shape[0]].copy_(x.t()).t()
 
 
-def _few(values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, chosen: Chosen) -> Tensor:
+def _few(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, turned: bool, chosen: Chosen
+) -> Tensor:
     (rows, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
     assert launch is not None and run is not None
     lines = _token_lines(x)
@@ -176,16 +179,16 @@ def _few(values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor |
         count = min(tokens - start, vnm_plan.FEW_LAUNCH)
         ends = (at + start * line, to + start * result, shift)
         run(launch.grid, launch.threads, *held, *ends, rows, *sizes, count, steps, line, result, 0, 0)
-    return empty_result(x, rows).copy_(out) if feature_major(x) else out
+    return empty_result(x, rows, turned).copy_(out) if turned and tokens > 1 else out
 
 
 def _many(
-    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, m: int, chosen: Chosen
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, turned: bool, m: int, chosen: Chosen
 ) -> Tensor:
     (rows, _, group, *_), launch, run = chosen.sizes, chosen.launch, chosen.run
     assert launch is not None and run is not None
-    out = empty_result(x, rows)
-    result = out.stride(0) if launch.macros["Y_TOKENS"] else out.stride(1)
+    out = empty_result(x, rows, turned)
+    result = out.stride(1) if turned else out.stride(0)
     if launch.macros["X_TOKENS"]:
         x = _token_lines(x if group == m else compact(x, shared, m))
         line = x.stride(0)
@@ -200,11 +203,10 @@ def _many(
 
 def _any(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
-    activation: int,
+    activation: int, turned: bool,
 ) -> Tensor:  # fmt: skip
     tokens, device = x.shape[0], values.get_device()
-    out = empty_result(x, rows)
-    bias = bias if bias is None else bias.contiguous()
+    out = empty_result(x, rows, turned)
     kernel("vnm_any", device, ELEMENTS[values.dtype])(
         (-(-rows // 128), min(-(-tokens // 4), 65535), 1),
         128,
@@ -222,13 +224,13 @@ def _any(
 
 def _dense(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
-    activation: int,
+    activation: int, turned: bool,
 ) -> Tensor:  # fmt: skip
     dense = decode(values, shared, meta, rows, cols, v, m)
-    if not feature_major(x):
+    if not turned:
         return ACTIVATIONS[activation](F.linear(x, dense, bias))
     out = dense @ x.t() if bias is None else torch.addmm(bias[:, None], dense, x.t())
-    return empty_result(x, rows).copy_(ACTIVATIONS[activation](out).t())
+    return empty_result(x, rows, turned).copy_(ACTIVATIONS[activation](out).t())
 
 
 def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:

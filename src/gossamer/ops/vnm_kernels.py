@@ -60,8 +60,10 @@ def feature_major(x: Tensor) -> bool:
     return x.stride(1) != 1 and x.stride(0) == 1 and x.shape[0] > 1
 
 
-def empty_result(x: Tensor, rows: int) -> Tensor:
-    """Return memory for a result of so many features: as x lies; lines of a feature-major one start at multiples of 8.
+def empty_result(x: Tensor, rows: int, turned: bool | None = None) -> Tensor:
+    """Return memory for a result of so many features: as x lies, or feature-major if ``turned``.
+
+    Lines of a feature-major one start at multiples of 8.
 
     Examples
     --------
@@ -70,7 +72,7 @@ def empty_result(x: Tensor, rows: int) -> Tensor:
     ((32, 1), (1, 8))
     """
     tokens = x.shape[0]
-    if feature_major(x):
+    if feature_major(x) if turned is None else turned:
         return x.new_empty((rows, (tokens + 7) // 8 * 8))[:, :tokens].t()
     return x.new_empty((tokens, rows))
 

@@ -2,7 +2,7 @@
 
 A **plan** is one of
 
-- ``few``: ``mma.sp``, from compute capability 8.0 on, v a multiple of 16; 32 tokens a launch; bound by memory,
+- ``few``: ``mma.sp``, from compute capability 8.0 on, v a multiple of 16; 16 tokens a launch; bound by memory,
 - ``many``: ``wgmma.sp``, compute capability 9.0, v a multiple of 64,
 - ``any``: plain threads; any v, strides, type and GPU,
 - ``dense``: decoded into a dense scratch, then cuBLAS: what is right, and never far from dense, for everything else.
@@ -21,9 +21,11 @@ FEW_TOKENS_ALONE = 512
 #: Up to so many tokens plain threads are faster than a decoded copy.
 ANY_TOKENS = 16
 #: Tokens of one launch of ``few``.
-FEW_LAUNCH = 32
+FEW_LAUNCH = 16
+#: Blocks of 64 rows that fill a GPU: with fewer, two blocks of threads share the columns.
+_FULL = 192
 #: Below so many tiles, a GPU is filled better by smaller ones.
-_FEW_TILES = 100
+_FEW_TILES = 132
 _SHARED = 232448  # bytes that a block may have on compute capability 9.0
 _ALL = 1 << 30
 
@@ -59,25 +61,25 @@ def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
     return "any" if tokens <= ANY_TOKENS else "dense"
 
 
-def few(tokens: int, rows: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int) -> Launch:
-    """Return the launch of ``vnm_few`` for up to 32 tokens."""
+def few(
+    tokens: int, rows: int, cols: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int
+) -> Launch:
+    """Return the launch of ``vnm_few`` for up to 16 tokens, whose lines start at multiples of 16 bytes."""
     new = capability >= (9, 0)
-    sets, blocks, cluster = 1, 1, 2 if new else 1
-    if v % 64:
-        sets, cluster = 4, 1
-    elif new and v % 128 == 0 and rows >= 12288:
-        blocks, cluster = 2, 1
-    warps, depth = 8, 2 if new else 1
-    tiles = 1 if tokens <= 8 else 2 if tokens <= 16 else 4
-    chunk = max(32 * blocks // (tiles * sets), 1)
-    pieces = blocks * warps * depth
-    shared = max(pieces * 4608 + sets * tiles * 8 * (chunk * 128 + 16) + pieces * 8, blocks * warps * tiles * 2048)
+    sets = 4 if v % 64 else 1
+    blocks = -(-rows // 64)
+    cluster = 2 if new and sets == 1 and blocks < _FULL else 1
+    tiles = 1 if tokens <= 8 else 2
+    warps, depth = (8, 2) if new else (4, 1)
+    pieces = warps * depth
+    columns = (2 if sets == 1 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers, or four lists
+    shared = max(pieces * 4608 + warps * columns + pieces * 8, warps * tiles * 2048)
+    gather = 0 if m == 4 else 2 if m == 8 and sets == 1 and cols % 8 == 0 else 1
     macros = {
-        "ELEMENT": element, "NT": tiles, "BLOCKS": blocks, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster,
-        "SETS": sets, "GATHER": int(m != 4), "ACT": activation,
+        "ELEMENT": element, "NT": tiles, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster, "SETS": sets,
+        "GATHER": gather, "ACT": activation,
     }  # fmt: skip
-    grid = (-(-rows // (64 * blocks)) * cluster, 1, 1)
-    return Launch("vnm_few.cu", "vnm_few", macros, grid, 32 * warps * blocks, shared)
+    return Launch("vnm_few.cu", "vnm_few", macros, (blocks * cluster, 1, 1), 32 * warps, shared)
 
 
 #: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages.

@@ -1,22 +1,25 @@
-// y = act(x W' + bias) for a weight in PackedVNM and up to 8 NT tokens (NT = 1, 2, 4, 8): bound by the bytes of W.
+// y = act(x W' + bias) for a weight in packed V:N:M and up to 8 NT tokens (NT = 1 or 2): bound by the bytes of W.
 //
-// A cluster of blocks takes BLOCKS x 64 rows; its blocks share the columns, and in a block WARPS warps do. A warp keeps DEPTH pieces
-// of 64 rows x 64 compacted columns on their way into shared memory by bulk copies of its own, in fragment order, and
-// multiplies by mma.sp.m16n8k32. The columns of x that are needed are gathered into shared memory, token by token. Sums
-// are added in a fixed order: by warps, then by blocks over distributed shared memory.
+// A cluster of blocks takes 64 rows; its blocks share the columns, and so do the WARPS warps of a block. A warp works
+// alone: it keeps DEPTH pieces of 64 rows x 64 compacted columns on their way into shared memory by bulk copies, gathers
+// the columns of x for its next piece while it multiplies this one by mma.sp.m16n8k32, and waits for nobody before the
+// end. Sums are added in a fixed order: by warps, then by blocks over distributed shared memory.
 //
-// Floor: the bytes of W, 1.125 * 2/m * 2 rows k, at 4.3 TB/s on an H200: 14336 x 4096 at 2:8 is 33 MB, 7.7 us.
+// Floor: the bytes of W, 1.125 * 2/m * 2 rows k, at 4.3 TB/s on an H200: 14336 x 4096 at 2:8 is 33 MB, 7.7 us. What a
+// launch costs beside it is about 3 us.
 //
-// Macros: ELEMENT (0 float16, 1 bfloat16), NT, BLOCKS (1 if SETS = 4), WARPS, DEPTH, CLUSTER, SETS (1: v is a multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4 or x
-// holds the compacted columns already), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
+// Macros: ELEMENT (0 float16, 1 bfloat16), NT, WARPS, DEPTH, CLUSTER, SETS (1: v is a multiple of 64 or all rows; 4: of
+// 16), GATHER (0: m = 4; 2: m = 8 and k a multiple of
+// 8, a group is one load; 1: any m), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
 #include "tensor_cores.cuh"
 
-#define THREADS (32 * WARPS * BLOCKS)
-#define PIECE 4608                                                             // bytes of 64 x 64
-constexpr int CHUNK = NT * SETS >= 32 * BLOCKS ? 1 : 32 * BLOCKS / (NT * SETS);  // steps whose x is staged at once
-constexpr int PITCH = CHUNK * 128 + 16;                                        // bytes of a token: no bank conflicts
-constexpr int SMEM_X = BLOCKS * WARPS * DEPTH * PIECE;
-constexpr int SMEM_BAR = SMEM_X + SETS * NT * 8 * PITCH;
+#define THREADS (32 * WARPS)
+#define PIECE 4608  // bytes of 64 x 64
+#define PITCH 144   // bytes of a token's 64 columns in shared memory: no bank conflicts
+constexpr int X_BYTES = SETS * NT * 8 * PITCH;
+constexpr int SMEM_X = WARPS * DEPTH * PIECE;
+constexpr int BUFFERS = SETS == 1 ? 2 : 1;
+constexpr int SMEM_BAR = SMEM_X + WARPS * BUFFERS * X_BYTES;
 
 struct Problem {
   const char* values;
@@ -86,42 +89,80 @@ struct Stream {
   }
 };
 
-// x at the compacted columns of `count` steps from `step` on: [set][token][column].
-__device__ __forceinline__ void stage(const Problem& p, unsigned smem, int row0, int step, int count) {
-#if GATHER
-  for (int at = threadIdx.x; at < SETS * count * 16; at += THREADS) {  // four columns
-    int group = at % (count * 16), set = at / (count * 16), k = (step * 16 + group) * p.m;
-    int row = row0 + 16 * set, list = (row < p.rows ? row : p.rows - 1) / p.v;
-    unsigned cols = __ldg((const unsigned*)p.cols + (long long)list * p.steps * 16 + step * 16 + group);
-    const char* from[4];
-    bool in[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      int c = k + ((cols >> (8 * i)) & 255);
-      in[i] = c < p.k;
-      from[i] = p.x + (in[i] ? c * 2 : 0);
-    }
-    unsigned to = smem + SMEM_X + set * NT * 8 * PITCH + group * 8;
-#pragma unroll 8
-    for (int token = 0; token < p.tokens; ++token) {
-      unsigned h[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        h[i] = in[i] ? __ldg((const u16*)from[i]) : 0;
-        from[i] += p.ldx;
-      }
-      sts64(to + token * PITCH, h[0] | h[1] << 16, h[2] | h[3] << 16);
-    }
-  }
-#else
-  for (int at = threadIdx.x; at < p.tokens * count * 8; at += THREADS) {  // eight columns of a token
-    int eight = at % (count * 8), token = at / (count * 8), k = step * 64 + eight * 8;
-    int bytes = clamp16((p.k - k) * 2);
-    copy16<false>(smem + SMEM_X + token * PITCH + eight * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
-  }
-  asm volatile("cp.async.wait_all;" ::: "memory");
+// The columns of x that a warp's next piece needs: [set][token][64 columns], in two buffers. A lane has one group of m
+// columns, for every second token.
+struct Columns {
+  int lane, list;
+  unsigned cols;  // positions of the four columns, in the step after
+#if GATHER == 2
+  unsigned pick[4];
+  uint4 held[NT * 4];
+#elif GATHER
+  u16 held[NT * 4][4];
 #endif
-}
+
+  __device__ __forceinline__ void look(const Problem& p, int step) {
+#if GATHER
+    if (step < p.steps) cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15));
+#endif
+  }
+
+  // Loads are issued here, and stored by `keep`.
+  __device__ __forceinline__ void fetch(const Problem& p, int step, unsigned to) {
+#if GATHER
+    int k = (step * 16 + (lane & 15)) * p.m;
+#if GATHER == 2  // all 8 columns at once, of which `keep` picks four
+    for (int i = 0; i < 2; ++i) {
+      unsigned one = cols >> (16 * i) & 7, two = cols >> (16 * i + 8) & 7;
+      pick[2 * i] = (one & 3) * 0x22 + 0x10 | ((two & 3) * 0x22 + 0x10) << 8;       // bytes of a half in two words
+      pick[2 * i + 1] = (one < 4 ? 0x10 : 0x54) | (two < 4 ? 0x3200 : 0x7600);      // from the first two words or the last
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < NT * 4; ++i) {
+      int token = 2 * i + (lane >> 4);
+      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
+#if GATHER == 2
+      held[i] = token < p.tokens && k < p.k ? __ldg((const uint4*)x) : uint4{0, 0, 0, 0};
+#else
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        int col = (cols >> (8 * c)) & 255;
+        held[i][c] = token < p.tokens && k + col < p.k ? __ldg(x + col) : 0;
+      }
+#endif
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < NT * 2; ++i) {
+      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
+      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
+      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
+    }
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+  }
+
+  __device__ __forceinline__ void keep(unsigned to) {
+#if GATHER
+#pragma unroll
+    for (int i = 0; i < NT * 4; ++i) {
+#if GATHER == 2
+      unsigned w[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+        w[j] = __byte_perm(__byte_perm(held[i].x, held[i].y, pick[2 * j]), __byte_perm(held[i].z, held[i].w, pick[2 * j]),
+                           pick[2 * j + 1]);
+#else
+      unsigned w[2] = {held[i][0] | (unsigned)held[i][1] << 16, held[i][2] | (unsigned)held[i][3] << 16};
+#endif
+      sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, w[0], w[1]);
+    }
+#else
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+#endif
+  }
+};
 
 __device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const uint4 (&a)[4][2], const unsigned (&m)[4], unsigned x) {
 #pragma unroll
@@ -145,7 +186,7 @@ __device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const uint4 (&a
 
 // Sums of the warps, then of the blocks, in their order; bias and activation; out.
 __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[4][NT][4], int row0, int rank) {
-  constexpr int SIZE = NT * 8 * 64;  // [token][64 rows] of a block of rows
+  constexpr int SIZE = NT * 8 * 64;  // [token][64 rows]
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
@@ -155,22 +196,20 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
       for (int q = 0; q < 4; ++q)
         sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * 64 + i * 16 + g + 8 * (q >> 1)] = sum[i][tile][q];
   __syncthreads();
-  for (int at = threadIdx.x; at < SIZE * BLOCKS; at += THREADS) {
-    float* from = sums + at / SIZE * WARPS * SIZE + at % SIZE;
+  for (int at = threadIdx.x; at < SIZE; at += THREADS) {
     float total = 0;
 #pragma unroll
-    for (int i = 0; i < WARPS; ++i) total += from[i * SIZE];
-    *from = total;
+    for (int i = 0; i < WARPS; ++i) total += sums[i * SIZE + at];
+    sums[at] = total;
   }
   __syncthreads();
   sync_cluster<CLUSTER>();
-  for (int at = threadIdx.x + THREADS * rank; at < p.tokens * 64 * BLOCKS; at += THREADS * CLUSTER) {
-    int block = at / 64 % BLOCKS, token = at / 64 / BLOCKS, row = row0 + block * 64 + at % 64;
-    int from = block * WARPS * SIZE + token * 64 + at % 64;
-    float total = CLUSTER == 1 ? sums[from] : 0;
+  for (int at = threadIdx.x + THREADS * rank; at < p.tokens * 64; at += THREADS * CLUSTER) {
+    int token = at >> 6, row = row0 + (at & 63);
+    float total = CLUSTER == 1 ? sums[at] : 0;
     if (CLUSTER > 1)
 #pragma unroll
-      for (int i = 0; i < CLUSTER; ++i) total += load_at(smem + from * 4, i);
+      for (int i = 0; i < CLUSTER; ++i) total += load_at(smem + at * 4, i);
     if (row < p.rows) {
       if (p.bias) total += widen(p.bias[row]);
       *((u16*)(p.y + (long long)token * p.ldy) + row) = narrow(act(total));
@@ -187,28 +226,51 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
-  int row0 = blockIdx.x / CLUSTER * BLOCKS * 64, last = (p.rows - 1) / 64;
-  int block = row0 / 64 + warp / WARPS, first = warp % WARPS;
-  block = block < last ? block : last;  // rows that don't exist are computed and not stored
-  int from = p.steps * rank / CLUSTER, to = p.steps * (rank + 1) / CLUSTER;
-  Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, last + 1};
-  w.begin(smem, from + first, to, warp, lane);
-  for (int at = threadIdx.x; at < SETS * NT * 8 * PITCH / 16; at += THREADS)  // tokens that don't exist are zeros
-    if (at * 16 / PITCH % (NT * 8) >= p.tokens) sts128(smem + SMEM_X + at * 16, uint4{0, 0, 0, 0});
+  int block = blockIdx.x / CLUSTER;
+  int from = p.steps * rank / CLUSTER, to = p.steps * (rank + 1) / CLUSTER, step = from + warp;
+  Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, (p.rows + 63) / 64};
+  w.begin(smem, step, to, warp, lane);
+  Columns x{lane, block * 64 / p.v};
   float sum[4][NT][4] = {};
-  for (int begin = from, step = from + first; begin < to; begin += CHUNK) {
-    int end = begin + CHUNK < to ? begin + CHUNK : to;
-    if (begin > from) __syncthreads();
-    stage(p, smem, row0, begin, end - begin);
-    __syncthreads();
+  unsigned here = smem + SMEM_X + warp * BUFFERS * X_BYTES;
+#if SETS == 1
+  unsigned there = here + X_BYTES;
+  x.look(p, step);
+  if (step < to) {
+    x.fetch(p, step, here);
+    x.look(p, step + WARPS);
+    x.keep(here);
+  }
+  __syncwarp();
+#endif
 #pragma unroll 1
-    for (; step < end; step += WARPS) {
-      uint4 a[4][2];
-      unsigned m[4];
-      w.take(a, m, step, lane);
-      multiply(sum, a, m, smem + SMEM_X + (lane & 7) * PITCH + (step - begin) * 128 + (lane >> 3) * 16);
+  for (; step < to; step += WARPS) {
+#if SETS == 1
+    bool more = step + WARPS < to;
+    if (more) {
+      x.fetch(p, step + WARPS, there);
+      x.look(p, step + 2 * WARPS);
     }
+#else
+    for (int set = 0; set < SETS; ++set) {
+      x.list = (block * 64 + 16 * set) / p.v;
+      x.look(p, step);
+      x.fetch(p, step, here + set * NT * 8 * PITCH);
+      x.keep(here + set * NT * 8 * PITCH);
+    }
+    __syncwarp();
+#endif
+    uint4 a[4][2];
+    unsigned m[4];
+    w.take(a, m, step, lane);
+    multiply(sum, a, m, here + (lane & 7) * PITCH + (lane >> 3) * 16);
+#if SETS == 1
+    if (more) x.keep(there);
+    unsigned swap = here;
+    here = there, there = swap;
+#endif
+    __syncwarp();
   }
   __syncthreads();
-  finish(p, smem, (float*)memory, sum, row0, rank);
+  finish(p, smem, (float*)memory, sum, block * 64, rank);
 }
