@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 
+from benchmarks import wgmma_cuh
 from gossamer.native.cuda import SOURCES, CompileError, CudaError, cache, driver
 from gossamer.native.cuda.compiler import Nvcc
 from gossamer.native.cuda.compiler import compiler as find_compiler
@@ -47,6 +48,10 @@ BUILDS = {
 
 def test_every_source_is_built_here():
     assert {path.name for path in SOURCES.glob("*.cu")} == set(BUILDS)
+
+
+def test_what_is_written_by_a_program_is_as_it_writes_it():
+    assert wgmma_cuh.FILE.read_text() == wgmma_cuh.text()
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")

@@ -31,6 +31,7 @@ struct Problem {
   int rows, k, m, v;
   int tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
+  int unused[2];           // vnm_many has more sizes; both are launched alike
 };
 
 // The pieces of a warp: every WARPS-th step from `step` on, DEPTH of them on their way.
