@@ -32,11 +32,11 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 import gossamer as gs  # noqa: E402
-from benchmarks.gpu_plot import floor_of, plot, table  # noqa: E402
+from benchmarks.gpu_plot import DOCS, PLOT, floor_of, plot, table  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedVNM  # noqa: E402
 from gossamer.ops.transpose_cuda import feature_major  # noqa: E402
 
-RESULTS, DOCS = HERE / "results", HERE.parent / "docs" / "explanation"
+RESULTS = HERE / "results"
 Call = Callable[[], Any]
 #: rows, cols, tokens; v; m of each product.
 PRODUCTS = [
@@ -361,8 +361,8 @@ def main() -> None:
     out.write_text(json.dumps(found, indent=1) + "\n")
     print(table(found))
     if not arguments.quick and not arguments.only:
+        plot(found, PLOT)
         (DOCS / "gpu-table.md").write_text(table(found) + "\n")
-        plot(found, DOCS / "gpu.svg")
 
 
 if __name__ == "__main__":
