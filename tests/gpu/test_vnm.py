@@ -32,6 +32,13 @@ SHAPES = [(64, 64), (128, 512), (70, 203), (257, 1032), (1, 1), (512, 2048), (10
 TOKENS = [1, 2, 7, 8, 16, 17, 33, 64, 65, 128, 200, 513]
 
 
+@pytest.fixture(autouse=True)
+def sums_in_float32(monkeypatch):
+    """Where cuBLAS multiplies a decoded weight it may add parts up in half precision; not here."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False)
+
+
 def packed(rows, cols, v, m, dtype=torch.float16):
     dense = gs.sparsify(torch.randn(rows, cols, device="cuda").to(dtype), gs.VNM(v, 2, m), format=gs.Dense())
     return dense, gs.from_dense(dense, PackedVNM(v, 2, m))
@@ -47,7 +54,7 @@ def test_every_shape_and_order(v, m, dtype):
             x = torch.randn(tokens, cols, device="cuda").to(dtype)
             out = F.linear(x, weight, bias)
             assert out.is_contiguous()
-            assert_right(out, x, dense, bias)
+            assert_right(out, x, dense, bias, twice=v in (16, 3, 1))  # cuBLAS, above some tokens
             turned = x.t().contiguous().t()
             out = F.linear(turned, weight)
             assert_right(out, turned, dense)

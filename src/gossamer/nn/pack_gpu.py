@@ -75,20 +75,20 @@ def interleaved(
     graphs = {format: _capture(x, weight, call, cache) for format, weight in weights.items()}
     times: dict[Format, list[float]] = {format: [] for format in weights}
     for _ in range(_REPLAYS):
-        for format, (graph, calls) in graphs.items():
+        for format, (graph, held) in graphs.items():
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
             graph.replay()
             end.record()
             end.synchronize()
-            times[format].append(start.elapsed_time(end) / 1e3 / calls)
+            times[format].append(start.elapsed_time(end) / 1e3 / len(held))
     return {format: sorted(each)[len(each) // 2] for format, each in times.items()}
 
 
 def _capture(
     x: Tensor, weight: Tensor, call: Callable[[Tensor, Tensor], Tensor], cache: int
-) -> tuple[torch.cuda.CUDAGraph, int]:
-    """A graph of calls that go round copies of a weight, and how many calls are in it."""
+) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
+    """A graph of calls that go round copies of a weight, and these: they must outlive the graph."""
     size = weight.nbytes
     copies = min(max(ceil(2 * cache / max(size, 1)), 2), _COPIES) if x.shape[0] <= 64 else 2
     round_ = [weight, *(_copy(weight) for _ in range(copies - 1))]
@@ -102,7 +102,7 @@ def _capture(
     with torch.cuda.graph(graph):
         for each in round_:
             call(x, each)
-    return graph, len(round_)
+    return graph, round_
 
 
 def _copy(weight: Tensor) -> Tensor:
