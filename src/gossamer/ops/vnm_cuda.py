@@ -82,16 +82,18 @@ def linear(
         if bias.shape != (rows,):
             _complain(values, x, bias, rows, cols)
         bias = bias.contiguous()
-    given = feature_major(x)
+    given = not x.is_contiguous() and feature_major(x)
     turned = given if turned is None else turned
     key = (rows, cols, v, m, tokens, given, turned, dtype, device, activation)
     chosen = _chosen.get(key) or _choose(key)
-    if chosen.launch is not None and (values.data_ptr() | shared.data_ptr() | meta.data_ptr()) & 15:
-        values, shared, meta = values.clone(), shared.clone(), meta.clone()  # bulk copies start at 16 bytes
-    if chosen.plan == "few":
-        return _few(values, shared, meta, x, bias, turned, chosen)
-    if chosen.plan == "many":
-        return _many(values, shared, meta, x, bias, turned, m, chosen)
+    if chosen.launch is not None:
+        held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+        if (held[0] | held[1] | held[2]) & 15:  # bulk copies start at multiples of 16 bytes
+            values, shared, meta = values.clone(), shared.clone(), meta.clone()
+            held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+        if chosen.plan == "few":
+            return _few(held, x, bias, turned, chosen)
+        return _many(held, shared, x, bias, turned, m, chosen)
     run = _any if chosen.plan == "any" else _dense
     return run(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
 
@@ -165,25 +167,24 @@ def _feature_lines(x: Tensor) -> Tensor:
     return padded[:, : x.shape[0]].copy_(x.t()).t()
 
 
-def _few(
-    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, turned: bool, chosen: Chosen
-) -> Tensor:
-    (rows, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
+def _few(held: tuple[int, ...], x: Tensor, bias: Tensor | None, turned: bool, chosen: Chosen) -> Tensor:
+    (rows, cols, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
     assert launch is not None and run is not None
-    lines = _token_lines(x)
+    line, result, at = 2 * cols, 2 * rows, x.data_ptr()
+    if line & 15 or at & 15 or not x.is_contiguous():
+        x = _token_lines(x)
+        line, at = 2 * x.stride(0), x.data_ptr()
     out = x.new_empty((tokens, rows))
-    line, result = 2 * lines.stride(0), 2 * rows
-    held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
-    shift, at, to = 0 if bias is None else bias.data_ptr(), lines.data_ptr(), out.data_ptr()
+    shift, to = 0 if bias is None else bias.data_ptr(), out.data_ptr()
     for start in range(0, tokens, vnm_plan.FEW_LAUNCH):
         count = min(tokens - start, vnm_plan.FEW_LAUNCH)
         ends = (at + start * line, to + start * result, shift)
-        run(launch.grid, launch.threads, *held, *ends, rows, *sizes, count, steps, line, result, 0, 0)
+        run(launch.grid, launch.threads, *held, *ends, rows, cols, *sizes, count, steps, line, result, 0, 0)
     return empty_result(x, rows, turned).copy_(out) if turned and tokens > 1 else out
 
 
 def _many(
-    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, turned: bool, m: int, chosen: Chosen
+    held: tuple[int, ...], shared: Tensor, x: Tensor, bias: Tensor | None, turned: bool, m: int, chosen: Chosen
 ) -> Tensor:
     (rows, _, group, *_), launch, run = chosen.sizes, chosen.launch, chosen.run
     assert launch is not None and run is not None
@@ -195,7 +196,6 @@ def _many(
     else:
         x = _feature_lines(x)
         line = x.stride(1)
-    held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
     ends = (x.data_ptr(), out.data_ptr(), 0 if bias is None else bias.data_ptr())
     run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles)
     return out

@@ -73,7 +73,8 @@ def empty_result(x: Tensor, rows: int, turned: bool | None = None) -> Tensor:
     """
     tokens = x.shape[0]
     if feature_major(x) if turned is None else turned:
-        return x.new_empty((rows, (tokens + 7) // 8 * 8))[:, :tokens].t()
+        lead = (tokens + 7) // 8 * 8
+        return x.new_empty((rows, lead)).as_strided((tokens, rows), (1, lead))
     return x.new_empty((tokens, rows))
 
 
