@@ -24,8 +24,6 @@ ANY_TOKENS = 16
 FEW_LAUNCH = 16
 #: Blocks of 64 rows that fill a GPU: with fewer, two blocks of threads share the columns.
 _FULL = 192
-#: Below so many tiles, a GPU is filled better by smaller ones.
-_FEW_TILES = 132
 _SHARED = 232448  # bytes that a block may have on compute capability 9.0
 _ALL = 1 << 30
 
@@ -98,8 +96,8 @@ def many(
     ``order``: are x and the result token-major? Of x only where m is 4.
     """
     shape = _TALL if v % 256 == 0 else _WIDE if v % 128 == 0 else _FLAT
-    if v % 128 == 0 and -(-rows // _rows(shape)) * -(-tokens // _tokens(shape)) < _FEW_TILES:
-        shape = _SMALL
+    if v % 128 == 0 and -(-rows // _rows(_SMALL)) * -(-tokens // _tokens(_SMALL)) <= processors:
+        shape = _SMALL  # one wave of smaller tiles uses more of the GPU
     wm, wn, mt, nb, feeders, stages = shape
     high, broad = _rows(shape), _tokens(shape)
     gather = m != 4
