@@ -9,6 +9,7 @@ HOMES = {
     "gossamer.sparsify": "gossamer.ops.sparsify.sparsify",
     "gossamer.explain": "gossamer.ops.explain.explain",
     "gossamer.fallback": "gossamer.ops.fallback.fallback",
+    "gossamer.linear": "gossamer.ops.linear.linear",
     "gossamer.summary": "gossamer.nn.summary.summary",
     "gossamer.report": "gossamer.report.report",
 }

@@ -21,6 +21,7 @@ from gossamer.ops import (
     implements,
     implements_backward,
     implements_sparsifier,
+    linear,
     sparsified_op,
     sparsify,
 )
@@ -47,7 +48,7 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Output",
     "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM", "Wanda",
     "compile", "count_flops", "dense_from", "densify_", "einsum", "explain", "fallback", "formats", "from_dense",
-    "from_scipy", "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "load",
-    "nn", "pack_", "prune", "quantize_", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_",
-    "summary", "train",
+    "from_scipy", "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "linear",
+    "load", "nn", "pack_", "prune", "quantize_", "report", "save", "sparsified_op", "sparsifiers", "sparsify",
+    "sparsify_", "summary", "train",
 ]  # fmt: skip

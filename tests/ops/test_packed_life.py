@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.formats import PackedCSR, PackedNM
+from gossamer.formats import PackedCSR, PackedNM, PackedVNM
+from gossamer.ops.packed import as_vnm
 
 
 def layer(format):
@@ -59,3 +60,12 @@ def test_an_older_structure_is_not_read_when_values_change():
         net.weight.mul_(2)
     with pytest.raises(RuntimeError, match="modified in place"):
         out.sum().backward()
+
+
+def test_two_of_four_as_tensor_cores_read_it():
+    weight = gs.sparsify(torch.randn(40, 64), "2:4", format=PackedNM(2, 4))
+    turned = as_vnm(weight)
+    assert turned.format == PackedVNM("all", 2, 4) and torch.equal(turned.to_dense(), weight.to_dense())
+    assert as_vnm(weight) is turned
+    weight.mul_(2)
+    assert torch.equal(as_vnm(weight).to_dense(), weight.to_dense())

@@ -7,6 +7,7 @@ from gossamer.formats.coo import COO
 from gossamer.formats.ell import ELL
 from gossamer.formats.masked import Dense, Masked
 from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNM, PackedRows
+from gossamer.formats.packed_vnm import PackedVNM
 from gossamer.formats.structure import Structure
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "PackedGroupedNM",
     "PackedNM",
     "PackedRows",
+    "PackedVNM",
     "Structure",
     "as_format",
 ]

@@ -140,6 +140,17 @@ class Format:
         """View a structure of this format as a compressed matrix, if it is one (None: the entries must be sorted)."""
         return None
 
+    def general(self) -> Format:
+        """Return the format for results of another pattern (a transpose, a sum): this one, unless it may refuse them.
+
+        Examples
+        --------
+        >>> import gossamer as gs
+        >>> gs.COO().general(), gs.formats.PackedNM(2, 4).general()
+        (COO(), CSR())
+        """
+        return self
+
     def transposed(self) -> Format | None:
         """Return the format in which a matrix is stored after a transpose that moves no value (None: there is none).
 

@@ -12,6 +12,7 @@ from math import comb
 from torch import Tensor
 
 from gossamer.formats.base import Format
+from gossamer.formats.compressed import CSR
 from gossamer.formats.lanes import LANES, FixedLanes, Lanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
@@ -172,6 +173,9 @@ class PackedNM(PackedRows):
 
     def arguments(self) -> tuple[int, ...]:
         return (self.n, self.m)
+
+    def general(self) -> Format:
+        return CSR()
 
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
         rows, cols = self.matrix_sizes(shape)

@@ -13,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format
+from gossamer.nn import pack_gpu
+from gossamer.nn.fuse import FusedLinear, fuse_
 from gossamer.nn.names import inputs_first
 from gossamer.nn.pack_tune import Timing, fastest, fitting, guess, measure
 from gossamer.nn.surgery import made_sparse, replace
@@ -103,7 +105,10 @@ def pack_(
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
     for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums. Linear
-    layers and transformers' Conv1D are packed, and, with an example, convolutions in two dimensions without groups.
+    layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two dimensions
+    without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take, without the cost of
+    calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
+    (:func:`gossamer.nn.fuse_`).
 
     Parameters
     ----------
@@ -143,6 +148,7 @@ def pack_(
             layers.append(_pack_one(name, module, seen, tune))
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
+    fuse_(model)
     made_sparse(model)
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -167,10 +173,11 @@ def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[s
             skipped[name] = (
                 f"packed kernels are for Linear, Conv1D, and Conv2d without groups; this is {type(module).__name__}"
             )
-        elif weight.dtype not in STORED or weight.device.type != "cpu":
-            skipped[name] = (
-                f"packed kernels are for float32 and half precision on the CPU, not {weight.dtype} on {weight.device}"
-            )
+        elif weight.dtype not in STORED or weight.device.type not in ("cpu", "cuda"):
+            where = f"{weight.dtype} on {weight.device}"
+            skipped[name] = f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
+        elif weight.is_cuda and not isinstance(module, nn.Linear):
+            skipped[name] = f"packed kernels on a GPU are for Linear; this is {type(module).__name__}"
         else:
             found[name] = module
     return found, skipped
@@ -181,7 +188,7 @@ def _packable(module: nn.Module) -> bool:
         return True
     if type(module) is nn.Conv2d:
         return module.groups == 1 and module.padding_mode == "zeros"
-    return type(module) is nn.Linear
+    return type(module) in (nn.Linear, FusedLinear)
 
 
 def _pruned(module: nn.Module, weight: Tensor) -> bool:
@@ -245,7 +252,7 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
     call = _call(module)
     tokens = tuple(_tokens(module, s) for s in shapes)
-    candidates = [f.turned() for f in fitting(mask.t())] if inputs_first(module) else fitting(mask.flatten(1))
+    candidates = _candidates(module, mask, dense)
     times: dict[Format, Timing]
     times = measure(dense, mask, call, candidates, shapes) if tune else guess(dense, mask, candidates, tokens)
     best = fastest(times)
@@ -265,6 +272,15 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
         size,
         dense.numel() * dense.element_size(),
     )
+
+
+def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:
+    """Packed formats that hold the weight where it is."""
+    if dense.is_cuda:
+        return pack_gpu.fitting(mask.flatten(1), dense.dtype)
+    if inputs_first(module):
+        return [format.turned() for format in fitting(mask.t())]
+    return [*fitting(mask.flatten(1))]
 
 
 def _tokens(module: nn.Linear | nn.Conv2d, shape: tuple[int, ...]) -> int:

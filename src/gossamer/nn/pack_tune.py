@@ -19,6 +19,7 @@ from torch import Tensor
 from gossamer import native
 from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedNM, as_format
 from gossamer.formats.packed import PackedRows
+from gossamer.nn import pack_gpu
 from gossamer.ops.sparsify import apply_mask
 
 _SECONDS = 0.03  # of measuring for each format and number of tokens, at least; a few runs more if they are long
@@ -41,7 +42,7 @@ class Timing:
 
 
 def fitting(mask: Tensor) -> list[PackedRows]:
-    """Return the packed formats that hold exactly such a pattern and waste little.
+    """Return the packed formats for a CPU that hold exactly such a pattern and waste little.
 
     Examples
     --------
@@ -85,11 +86,12 @@ def measure(
     if known is not None:
         return _from_cache(known, dense, mask)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
+    timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
     totals = dict.fromkeys(weights, 0.0)
     with torch.no_grad():
         for shape in shapes:
-            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.dtype)
-            for format, seconds in _interleaved(x, weights, call).items():
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.device, dense.dtype)
+            for format, seconds in timed(x, weights, call).items():
                 totals[format] += seconds
     _store(key, {str(f): seconds for f, seconds in totals.items()})
     return {f: Timing(seconds, weights[f]) for f, seconds in totals.items()}
@@ -115,9 +117,14 @@ def guess(dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequen
     if any(format.order is not None for format in formats):
         rows, cols = cols, rows
     kept = int(mask.sum())
-    totals: dict[Format, float] = {Dense(): sum(_dense_seconds(rows, cols, t) for t in tokens)}
-    for format in formats:
-        totals[format] = sum(_packed_seconds(format, rows, cols, kept, t) for t in tokens)
+    totals: dict[Format, float] = {}
+    for format in (Dense(), *formats):
+        if dense.is_cuda:
+            totals[format] = pack_gpu.guess(format, rows, cols, kept, tokens, dense.element_size())
+        elif isinstance(format, Dense):
+            totals[format] = sum(_dense_seconds(rows, cols, t) for t in tokens)
+        else:
+            totals[format] = sum(_packed_seconds(format, rows, cols, kept, t) for t in tokens)
     made = {f: Timing(seconds) for f, seconds in totals.items()}
     best = fastest(made)
     made[best] = Timing(totals[best], dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
@@ -145,7 +152,8 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
     what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes))
-    return repr((_machine(), torch.get_num_threads(), what))
+    machine = (torch.cuda.get_device_name(dense.device), torch.__version__) if dense.is_cuda else _machine()
+    return repr((machine, torch.get_num_threads(), what))
 
 
 @lru_cache(maxsize=1)

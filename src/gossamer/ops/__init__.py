@@ -19,6 +19,7 @@ from gossamer.ops import (
     reductions,
     shape,
     softmax,
+    vnm,
 )
 from gossamer.ops.compiled import Compiled, compile
 from gossamer.ops.crossover import dense_from
@@ -26,6 +27,7 @@ from gossamer.ops.einsum import einsum
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
+from gossamer.ops.linear import linear
 from gossamer.ops.registry import implements, implements_backward
 from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
@@ -43,8 +45,8 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum",
-    "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
-    "implements_backward", "implements_sparsifier", "layers", "matmul", "packed", "pointwise", "rearrange",
-    "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain",
+    "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements", "implements_backward",
+    "implements_sparsifier", "layers", "linear", "matmul", "packed", "pointwise", "rearrange", "reductions",
+    "shape", "softmax", "sparsified_op", "sparsify", "vnm",
 ]  # fmt: skip

@@ -136,7 +136,7 @@ def coalesce(input: SparseTensor) -> SparseTensor:
     """Return the tensor without explicit zeros."""
     keys, values = entries_of(input)
     keep = values != 0
-    return from_entries(keys[keep], values[keep], input._dense_shape, input.format)  # type: ignore[return-value]
+    return from_entries(keys[keep], values[keep], input._dense_shape, input.format.general())  # type: ignore[return-value]
 
 
 @implements(torch.equal, (Format, Format))

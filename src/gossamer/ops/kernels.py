@@ -2,8 +2,8 @@
 
 ``spmm`` multiplies, ``sddmm`` samples a product of two dense matrices at stored positions; each is the other's
 gradient. The arrays are those of :class:`gossamer.formats.structure.Matrix`: compressed rows of A (rows x cols).
-Today they call torch's own CSR kernels on arrays whose promises were checked when they were made; what they cost beyond
-those kernels is in ``benchmarks/overhead.py``.
+On a GPU they call our kernels (:mod:`gossamer.ops.csr_cuda`); elsewhere torch's own CSR kernels, on arrays whose
+promises were checked when they were made. What they cost beyond those kernels is in ``benchmarks/overhead.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
+
+from gossamer.ops import csr_cuda
 
 _library = torch.library.Library("gossamer", "DEF")
 _library.define(
@@ -39,6 +41,8 @@ def spmm(
         values, rows, cols = values[order], cols, rows
     if not (crd.numel() and rows and x.shape[1]):
         return x.new_zeros((x.shape[1], rows) if tokens_first else (rows, x.shape[1]))
+    if csr_cuda.takes(pos, crd, values, x):
+        return csr_cuda.spmm(pos, crd, values, rows, x, tokens_first)
     if values.dtype in _NATIVE:
         # MKL is up to five times slower when it writes token-major itself than one transpose afterwards
         out = _mm(torch.sparse_csr_tensor(pos, crd, values, (rows, cols), check_invariants=False), x)
@@ -71,6 +75,8 @@ def sddmm(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: T
         zeros = left.new_zeros(crd.numel())
         pattern = torch.sparse_csr_tensor(pos, crd, zeros, (rows, cols), check_invariants=False)
         return torch.sparse.sampled_addmm(pattern, left, right.t(), beta=0.0).values()
+    if left.device.type == "cuda":  # the whole product on tensor cores, then what is wanted of it
+        return (left @ right.t()).take(_rows_of(pos, crd) * cols + crd)
     if left.dtype in (torch.float16, torch.bfloat16):
         return sddmm(pos, crd, rows, cols, left.float(), right.float()).to(left.dtype)
     row, col = _rows_of(pos, crd), crd.long()

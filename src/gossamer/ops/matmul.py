@@ -126,7 +126,7 @@ def _swap_last(t: SparseTensor) -> SparseTensor:
     keys, values = entries_of(t)
     block, inside = keys // max(rows * cols, 1), keys % max(rows * cols, 1)
     swapped = block * (rows * cols) + (inside % max(cols, 1)) * rows + inside // max(cols, 1)
-    return from_entries(swapped, values, (batch, cols, rows), t.format)  # type: ignore[return-value]
+    return from_entries(swapped, values, (batch, cols, rows), t.format.general())  # type: ignore[return-value]
 
 
 def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
@@ -151,7 +151,7 @@ def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
     number = keys[mine] // max(inner, 1) * cols + others[theirs] % max(cols, 1)
     unique, inverse = torch.unique(number, return_inverse=True)
     summed = products.new_zeros(unique.numel()).index_add(0, inverse, products)
-    return from_entries(unique, summed, (rows, cols), a.format)
+    return from_entries(unique, summed, (rows, cols), a.format.general())
 
 
 implements("__matmul__", (Format, Format))(matmul)
@@ -227,4 +227,4 @@ def outer(input: Tensor, vec2: Tensor) -> Any:
     (ka, va), (kb, vb) = entries_of(input), entries_of(vec2)
     keys = (ka[:, None] * vec2._dense_shape[0] + kb).reshape(-1)
     shape = (input._dense_shape[0], vec2._dense_shape[0])
-    return from_entries(keys, (va[:, None] * vb).reshape(-1), shape, input.format)
+    return from_entries(keys, (va[:, None] * vb).reshape(-1), shape, input.format.general())

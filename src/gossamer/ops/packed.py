@@ -8,13 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import Dense
+from gossamer.formats import Dense, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
+from gossamer.ops import rows_cuda, vnm
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
 from gossamer.ops.packed_kernels import Rows, available, rows_of
 from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, values_of
+from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 _forward_op = torch.ops.gossamer.rows_forward.default
 _int8_op = torch.ops.gossamer.rows_int8.default
@@ -23,12 +24,42 @@ _int8_op = torch.ops.gossamer.rows_int8.default
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """Return x @ weight.T + bias."""
+    return fused_linear(input, weight, bias, 0)
+
+
+def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
+    """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where there is no kernel."""
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or not _takes(input, weight) or _turned(weight):
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or _turned(weight):
         return NotImplemented
+    if not _takes(input, weight):
+        return _on_gpu(input, weight, bias, activation) if weight._values.is_cuda else NotImplemented
     if input.dim() == 2:
-        return _product(input, weight, bias)
-    return _product(input.reshape(-1, shape[1]), weight, bias).view(*input.shape[:-1], shape[0])
+        return _product(input, weight, bias, activation)
+    return _product(input.reshape(-1, shape[1]), weight, bias, activation).view(*input.shape[:-1], shape[0])
+
+
+def _on_gpu(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
+    if torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)):
+        return NotImplemented
+    if torch.compiler.is_compiling():
+        return NotImplemented  # a trace takes the operators of compressed rows
+    if isinstance(weight.format, PackedNM) and (weight.format.n, weight.format.m) == (2, 4):
+        return vnm.fused_linear(input, as_vnm(weight), bias, activation)
+    x = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+    out = rows_cuda.linear(x, weight, bias, activation)
+    return out if out is NotImplemented or input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
+
+
+def as_vnm(weight: SparseTensor) -> SparseTensor:
+    """Return a 2:4 weight as sparse tensor cores read it; made once for the values it holds, and kept with them."""
+    values, kept = weight._values, weight._structure.__dict__
+    now = (values.data_ptr(), values._version)
+    known = kept.get("_as_vnm")
+    if known is None or known[0] != now:
+        with torch.no_grad():
+            known = kept["_as_vnm"] = (now, weight.to_format(PackedVNM("all", 2, 4)))
+    return known[1]
 
 
 @implements(F.conv2d, (Dense, PackedRows, Dense))
@@ -115,13 +146,13 @@ def _takes(x: Tensor, weight: SparseTensor) -> bool:
     return x.dtype is weight._values.dtype and available(weight._values)
 
 
-def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
-    """X @ weight.T + bias for a matrix x of tokens, whatever its strides."""
+def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int = 0) -> Tensor:
+    """X @ weight.T + bias for a matrix x of tokens, whatever its strides; an activation only without gradients."""
     if not x.is_contiguous() and (x.stride(1) != 1 or x.stride(0) < x.shape[1]):
         x = x.contiguous()
-    if torch.is_grad_enabled() and not torch.compiler.is_exporting():
+    if torch.is_grad_enabled() and not activation and not torch.compiler.is_exporting():
         return PackedLinear.apply(x, weight, bias)
-    return _forward(x, weight, bias)
+    return _forward(x, weight, bias, activation)
 
 
 def _rows(weight: SparseTensor) -> Rows:
@@ -134,13 +165,13 @@ def _rows(weight: SparseTensor) -> Rows:
     return known
 
 
-def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
+def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int = 0) -> Tensor:
     arrays, sizes = _rows(weight)
     values = weight._component("_values")
     if values.dtype is torch.float32:
-        return _forward_op(*arrays, values, x, bias, *sizes, 0)
+        return _forward_op(*arrays, values, x, bias, *sizes, activation)
     shift = None if bias is None else bias.float()
-    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, 0).to(x.dtype)
+    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, activation).to(x.dtype)
 
 
 def linear_int8(x: Tensor, weight: SparseTensor, scale: Tensor, bias: Tensor | None) -> Tensor:

@@ -218,10 +218,10 @@ def _sorted_entries(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
 def _intersection(function: Callable[..., Any], a: SparseTensor, b: SparseTensor) -> Tensor:
     (keys, left), (others, right) = _sorted_entries(a), _sorted_entries(b)
     if not others.numel():
-        return from_entries(others, function(left[:0], right), a._dense_shape, a.format)
+        return from_entries(others, function(left[:0], right), a._dense_shape, a.format.general())
     found = torch.searchsorted(others, keys).clamp(max=others.numel() - 1)
     hit = others[found] == keys
-    return from_entries(keys[hit], function(left[hit], right[found[hit]]), a._dense_shape, a.format)
+    return from_entries(keys[hit], function(left[hit], right[found[hit]]), a._dense_shape, a.format.general())
 
 
 def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -235,7 +235,7 @@ def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
         return NotImplemented
     fill = _fill_of(name, function, args, kwargs)
     if not isinstance(fill, Tensor) and fill == 0:
-        return from_entries(keys, out, sparse[0]._dense_shape, sparse[0].format)
+        return from_entries(keys, out, sparse[0]._dense_shape, sparse[0].format.general())
     return _filled(fill, keys, out, sparse[0]._dense_shape)
 
 

@@ -52,7 +52,7 @@ def _repeated(input: SparseTensor, repeats: Sequence[int]) -> Tensor:
         moved.insert(0, ((which % max(count, 1) * size)[:, None] + coord).reshape(-1))
         which = which // max(count, 1)
     shape = tuple(s * r for s, r in zip(input._dense_shape, repeats, strict=True))
-    return from_entries(ravel(moved, shape), values.repeat(copies), shape, input.format)
+    return from_entries(ravel(moved, shape), values.repeat(copies), shape, input.format.general())
 
 
 @implements(torch.broadcast_to, (Format,))
@@ -96,7 +96,7 @@ def flip(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     coords, values = shapes._coords(input)
     shape = input._dense_shape
     coords = [shape[d] - 1 - c if d in turned else c for d, c in enumerate(coords)]
-    return from_entries(ravel(coords, shape), values, shape, input.format)
+    return from_entries(ravel(coords, shape), values, shape, input.format.general())
 
 
 implements(torch.fliplr, (Format,))(lambda input: flip(input, 1) if input.dim() > 1 else NotImplemented)
@@ -118,7 +118,7 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     shape = input._dense_shape
     for d, shift in zip(along, shifts, strict=True):
         coords[d] = (coords[d] + shift) % max(shape[d], 1)
-    return from_entries(ravel(coords, shape), values, shape, input.format)
+    return from_entries(ravel(coords, shape), values, shape, input.format.general())
 
 
 @implements(torch.movedim, (Format,))
@@ -262,7 +262,9 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
     shape = tuple(s + b + a for s, b, a in zip(input._dense_shape, before, after, strict=True))
     if not shape:
         return NotImplemented
-    return from_entries(ravel([c + b for c, b in zip(coords, before, strict=True)], shape), values, shape, input.format)
+    return from_entries(
+        ravel([c + b for c, b in zip(coords, before, strict=True)], shape), values, shape, input.format.general()
+    )
 
 
 @implements(torch.constant_pad_nd, (Format,))
@@ -292,7 +294,7 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     length = max(min(rows, cols - offset) if offset >= 0 else min(rows + offset, cols), 0)
     shape = (*(input._dense_shape[d] for d in rest), length)
     moved = [coords[d][keep] for d in rest] + [coords[a if offset >= 0 else b][keep]]
-    return from_entries(ravel(moved, shape), values[keep], shape, input.format)
+    return from_entries(ravel(moved, shape), values[keep], shape, input.format.general())
 
 
 @implements(torch.diag, (Format,))
@@ -305,7 +307,7 @@ def diag(input: SparseTensor, diagonal: int = 0) -> Any:
     coords, values = shapes._coords(input)
     size = input._dense_shape[0] + abs(diagonal)
     row, col = coords[0] + max(-diagonal, 0), coords[0] + max(diagonal, 0)
-    return from_entries(row * size + col, values, (size, size), input.format)
+    return from_entries(row * size + col, values, (size, size), input.format.general())
 
 
 _diagonal = diagonal

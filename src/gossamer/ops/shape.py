@@ -57,7 +57,7 @@ def permute(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     if flipped is not None:
         return build(values_of(input), Structure(flipped, shape, structure.arrays, structure.device))
     coords, values = _coords(input)
-    return from_entries(ravel([coords[d] for d in order], shape), values, shape, structure.format)
+    return from_entries(ravel([coords[d] for d in order], shape), values, shape, structure.format.general())
 
 
 @implements(torch.transpose, (Format,))
@@ -106,7 +106,7 @@ def reshape(input: SparseTensor, *args: Any, shape: Any = None) -> Any:
         structure = Structure(Masked(), target, {name: mask.reshape(target or (1,))}, input._values.device)
         return build(values_of(input).reshape(structure.value_shape), structure)
     keys, values = entries_of(input)
-    return from_entries(keys, values, target, input.format)
+    return from_entries(keys, values, target, input.format.general())
 
 
 @implements(torch.flatten, (Format,))
@@ -179,7 +179,7 @@ def _cut(input: SparseTensor, items: list[Any]) -> Any:
         shape.append(len(range(start, stop, step)))
         out.append(torch.div(coord - start, step, rounding_mode="floor"))
     keys = ravel([c[keep] for c in out], shape) if out else torch.zeros_like(coords[0][keep])
-    return from_entries(keys, values[keep], shape, input.format)
+    return from_entries(keys, values[keep], shape, input.format.general())
 
 
 def _take_rows(input: SparseTensor, index: Any) -> Any:
@@ -205,7 +205,7 @@ def index_select(input: SparseTensor, dim: int, index: Tensor) -> Any:
     shape = [*input._dense_shape]
     shape[dim] = index.numel()
     moved = [source if d == dim else c[entry] for d, c in enumerate(coords)]
-    return from_entries(ravel(moved, shape), values[entry], shape, input.format)
+    return from_entries(ravel(moved, shape), values[entry], shape, input.format.general())
 
 
 def select_entries(input: SparseTensor, dim: int, index: Tensor) -> tuple[Tensor, Tensor]:
@@ -288,7 +288,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
         keys.append(ravel(coords, shape))
         values.append(v)
         offset += t.shape[dim]
-    return from_entries(torch.cat(keys), torch.cat(values), shape, first.format)
+    return from_entries(torch.cat(keys), torch.cat(values), shape, first.format.general())
 
 
 @implements(torch.stack, (Format,))
@@ -310,7 +310,7 @@ def _triangle(lower: bool) -> Any:
         offset = coords[-1] - coords[-2]
         keep = offset <= diagonal if lower else offset >= diagonal
         keys = ravel([c[keep] for c in coords], input._dense_shape)
-        return from_entries(keys, values[keep], input._dense_shape, input.format)
+        return from_entries(keys, values[keep], input._dense_shape, input.format.general())
 
     return run
 

@@ -1,0 +1,172 @@
+"""The level of packed V:N:M: pairs of values and 2-bit metadata, in the order in which sparse tensor cores read them.
+
+A parent is a tile of 64 rows. Its columns come in groups of m, sixteen groups a step; in a group each row has two
+places, whose columns are two of the four that v rows share. With row = 64 r + 16 strip + 8 high + low, and a group =
+16 step + 8 half + 4 upper + lane, the place of slot 0 or 1 is the row-major number of
+
+    (step, r, strip, half, low, lane, upper, high, slot)
+
+which is the register fragment of ``mma.sp.m16n8k32`` and of ``wgmma.sp``: eight places a thread and k32 step; all rows
+of a step lie together, so that a kernel fetches many tiles of it by one bulk copy. A word of
+``meta`` is at (step, r, strip, low, half, upper) and holds four bits for each group: the index of slot 0 among the
+shared columns, then that of slot 1; the low half for ``high`` = 0, the high half for 1. ``cols`` holds, for each v rows
+and each group, the four shared columns, ascending.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from gossamer.formats.lanes import _rank
+from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
+
+TILE = 64  # rows: what one wgmma takes
+STEP = 16  # groups: 64 shared columns, two k32 steps
+
+
+@dataclass(frozen=True)
+class Pairs(Level):
+    """Two places in each group of m columns for each row; v rows share the four columns they may lie in.
+
+    The coordinate below a tile is ``row * width + column``, for its 64 rows and ``width`` columns. A row with fewer
+    than two entries in a group has its other places at shared columns that are free, and zeros there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> level = Pairs("all", 8)
+    >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([2, 5]), 1, 64 * 16 * 8)
+    >>> arrays["cols"][0, 0].tolist(), position.tolist(), n
+    ([0, 1, 2, 5], [0, 1], 2048)
+    >>> bin(arrays["meta"][0] & 15)  # slot 0 is index 2, slot 1 is index 3
+    '0b1110'
+    """
+
+    v: int | Literal["all"] = "all"
+    m: int = 4
+    arrays: ClassVar[tuple[str, ...]] = ("cols", "meta")
+
+    def blocks(self, parents: int) -> int:
+        """How many times v rows there are in these tiles."""
+        return min(parents, 1) if self.v == "all" else -(-parents * TILE // self.v)
+
+    def _block(self, row: Tensor) -> Tensor:
+        return torch.zeros_like(row) if self.v == "all" else row // self.v
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        width = size // TILE
+        row, col = parent * TILE + coord // max(width, 1), coord % max(width, 1)
+        groups = width // self.m
+        group, inside = col // self.m, col % self.m
+        line = row * groups + group
+        rank = _rank(line)
+        most = int(rank.max()) + 1 if rank.numel() else 0
+        _require(most <= 2, f"a row keeps {most} of {self.m} columns, at most 2 of each {self.m} fit")
+        cols = self._share(row, group, inside, self.blocks(parents), groups)
+        if self.m == 4:
+            index = inside
+        else:
+            index = (cols[self._block(row), group] < inside[:, None]).sum(1)
+        slots, slot = _slots(line, rank, index, parents * TILE * groups)
+        place = _place(row, group, parents) + slot
+        return {"cols": cols, "meta": _meta(slots, parents, groups)}, place, parents * TILE * groups * 2
+
+    def _share(self, row: Tensor, group: Tensor, inside: Tensor, blocks: int, groups: int) -> Tensor:
+        """The four columns that each v rows share in each group: those in use, then the first that are free."""
+        if self.m == 4:
+            return torch.empty(0, dtype=torch.uint8, device=row.device)
+        used = torch.zeros(blocks * groups, self.m, dtype=torch.bool, device=row.device)
+        used[self._block(row) * groups + group, inside] = True
+        most = int(used.sum(1).max()) if used.numel() else 0
+        rows = "all rows" if self.v == "all" else f"{self.v} rows"
+        _require(most <= 4, f"{rows} keep {most} different columns of a group of {self.m}, at most 4 fit")
+        # of columns that are alike the first: an 8-bit key for each, unique in its group
+        free = torch.where(used, 0, 256) + torch.arange(self.m, dtype=torch.int16, device=row.device)
+        first = free.topk(4, dim=1, largest=False).values % 256
+        return first.sort(1).values.to(torch.uint8).view(blocks, groups, 4)
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        width = size // TILE
+        groups = width // self.m
+        row, group = _rows_and_groups(parents, groups, device)
+        index = _indices(arrays["meta"], parents, groups).reshape(-1).long()
+        row, group = (at.expand(*at.shape[:-1], 2).reshape(-1) for at in (row, group))
+        inside = index
+        if self.m != 4:
+            inside = arrays["cols"].reshape(-1)[(self._block(row) * groups + group) * 4 + index].long()
+        return row // TILE, row % TILE * width + group * self.m + inside, None
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        cols, meta = arrays["cols"], arrays["meta"]
+        groups = size // TILE // self.m
+        words = parents * TILE * groups // 8
+        _require(meta.dtype == torch.int32 and meta.dim() == 1, f"meta is {meta.dtype}, must be int32 of 1 dimension")
+        _require(meta.numel() == words, f"meta has {meta.numel()} words, must have {words}")
+        low = torch.stack([meta >> shift for shift in range(0, 32, 4)])
+        _require(bool(((low & 3) < (low >> 2 & 3)).all()), "meta has a pair of indices that does not ascend")
+        shape = (0,) if self.m == 4 else (self.blocks(parents), groups, 4)
+        _require(cols.dtype == torch.uint8, f"cols is {cols.dtype}, must be torch.uint8")
+        _require(tuple(cols.shape) == shape, f"cols is {tuple(cols.shape)}, must be {shape}")
+        if cols.numel():
+            _require(int(cols.max()) < self.m, f"cols has a column outside 0 .. {self.m - 1}")
+            _require(bool((cols[..., 1:] > cols[..., :-1]).all()), "cols does not ascend within a group")
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return size // self.m * parents * 2
+
+
+def _slots(line: Tensor, rank: Tensor, index: Tensor, lines: int) -> tuple[Tensor, Tensor]:
+    """Indices of the two slots of every row and group, and the slot of each entry."""
+    count = torch.zeros(lines, dtype=torch.int8, device=line.device)
+    count.index_add_(0, line, torch.ones_like(line, dtype=torch.int8))
+    alone = count[line] == 1
+    slot = torch.where(alone, (index > 0).long(), rank)  # beside an entry alone the first free index, 0 or 1, is unused
+    slots = torch.tensor([0, 1], dtype=torch.uint8, device=line.device).repeat(lines)
+    slots[line * 2 + slot] = index.to(torch.uint8)
+    return slots.view(lines, 2), slot
+
+
+def _place(row: Tensor, group: Tensor, tiles: int) -> Tensor:
+    """The place of slot 0 of a row and a group."""
+    tile, strip, high, low = row // TILE, row // 16 % 4, row // 8 % 2, row % 8
+    step, half, upper, lane = group // STEP, group // 8 % 2, group // 4 % 2, group % 4
+    number = step * tiles + tile
+    for digit, base in ((strip, 4), (half, 2), (low, 8), (lane, 4), (upper, 2), (high, 2)):
+        number = number * base + digit
+    return number * 2
+
+
+def _meta(slots: Tensor, parents: int, groups: int) -> Tensor:
+    """Words of metadata from the slots of every (row, group)."""
+    bits = slots[:, 0].int() | slots[:, 1].int() << 2
+    # rows: tile, strip, high, low; groups: step, half, upper, lane
+    bits = bits.view(parents, 4, 2, 8, groups // STEP, 2, 2, 4).permute(4, 0, 1, 3, 5, 6, 2, 7)
+    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=slots.device).view(2, 4)
+    return (bits << shift).sum((-1, -2), dtype=torch.int32).reshape(-1)  # no two share a bit: the sum is their union
+
+
+def _indices(meta: Tensor, parents: int, groups: int) -> Tensor:
+    """Indices of both slots in the order of the values."""
+    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=meta.device).view(2, 4)
+    bits = meta.view(groups // STEP, parents, 4, 8, 2, 2, 1, 1) >> shift
+    # step, tile, strip, low, half, upper, high, lane -> step, tile, strip, half, low, lane, upper, high
+    bits = bits.permute(0, 1, 2, 4, 3, 7, 5, 6)
+    return torch.stack((bits & 3, bits >> 2 & 3), -1)
+
+
+def _rows_and_groups(parents: int, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and group of every pair, in the order of the values, with a last axis of 1."""
+    sizes = (groups // STEP, parents, 4, 2, 8, 4, 2, 2, 1)
+
+    def axis(i: int) -> Tensor:
+        view = [1] * len(sizes)
+        view[i] = sizes[i]
+        return torch.arange(sizes[i], device=device).view(view)
+
+    row = axis(1) * TILE + axis(2) * 16 + axis(7) * 8 + axis(4)
+    group = axis(0) * STEP + axis(3) * 8 + axis(6) * 4 + axis(5)
+    return row.expand(sizes), group.expand(sizes)

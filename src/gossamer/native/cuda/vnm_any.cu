@@ -1,0 +1,40 @@
+// y = act(W x + bias) for packed V:N:M, on any GPU, for any v, any number of tokens and any strides: right first.
+//
+// One thread has one row and TOKENS tokens, so each value and column is read once for TOKENS multiplications. Work:
+// 2 rows groups tokens multiply-adds, each with a load of x from the first or second cache, which bounds it; the tensor
+// cores' kernels (vnm_many.cu, vnm_few.cu) are for speed.
+#include "vnm.cuh"
+
+#define TOKENS 4
+
+struct Strided {
+  i64 token, feature;
+};
+
+extern "C" __global__ void __launch_bounds__(128)
+vnm_any(Vnm w, const Element* x, Strided at, const Element* bias, Element* y, Strided to, i64 tokens, i64 activation) {
+  const i64 row = i64(blockIdx.x) * 128 + threadIdx.x;
+  if (row >= w.rows) return;
+  for (i64 start = i64(blockIdx.y) * TOKENS; start < tokens; start += i64(gridDim.y) * TOKENS) {
+    const int count = int(tokens - start < TOKENS ? tokens - start : TOKENS);
+    float sum[TOKENS] = {};
+    const i64 groups = (w.width + w.m - 1) / w.m;
+    for (i64 group = 0; group < groups; group++) {
+      i64 first, second;
+      w.columns(row, group, &first, &second);
+      const i64 pair = w.pair(row, group) * 2;
+      const float a = widen(w.values[pair]), b = widen(w.values[pair + 1]);
+#pragma unroll
+      for (int t = 0; t < TOKENS; t++) {
+        if (t >= count) break;
+        const Element* token = x + (start + t) * at.token;
+        if (first < w.width) sum[t] = fmaf(a, widen(token[first * at.feature]), sum[t]);
+        if (second < w.width) sum[t] = fmaf(b, widen(token[second * at.feature]), sum[t]);
+      }
+    }
+    const float shift = bias ? widen(bias[row]) : 0.f;
+#pragma unroll
+    for (int t = 0; t < TOKENS; t++)
+      if (t < count) y[(start + t) * to.token + row * to.feature] = narrow(activated(sum[t] + shift, int(activation)));
+  }
+}

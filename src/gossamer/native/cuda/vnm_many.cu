@@ -1,0 +1,311 @@
+// D = act(W X + bias) for a weight in packed V:N:M and many tokens: wgmma.sp with A in registers, on sm_90a.
+//
+// A block takes tiles of BM rows x BN tokens, one after the other. FEEDERS of its threads feed a ring of STAGES buffers:
+// 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
+// 128-byte swizzled shared memory. Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
+//
+// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 630 cycles. Shared memory 914: wgmma
+// reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (37 KB), at 128 bytes a cycle. L2, X
+// and W together 7 TB/s, as many. Measured: 900 for m = 4, 1000 with the gather.
+// Tried, and slower: W straight from global memory to registers (L2 is then the bound, and its latency); pairs of blocks
+// that share W by multicast (no change: shared memory is the bound); bulk copies of 4 KB of W (30 % slower: hence the
+// order of the values); results through shared memory and one bulk copy a row (the copies are too small); arriving at
+// barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight).
+//
+// Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens, FEEDERS (128 or 256; NB = 256
+// leaves registers for 128 only), STAGES, GATHER (0: all columns, m = 4), X_TOKENS (1: X is token-major; GATHER = 0 only),
+// Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
+#include "tensor_cores.cuh"
+#include "wgmma.cuh"
+
+#define BM (64 * MT * WM)
+#define BN (NB * WN)
+#define CONSUMERS (WM * WN)
+
+constexpr int B_BYTES = BN * 128;
+constexpr int A_BYTES = BM * 64;
+constexpr int META_BYTES = BM * 8;
+constexpr int SMEM_A = STAGES * B_BYTES;
+constexpr int SMEM_META = SMEM_A + STAGES * A_BYTES;
+constexpr int SMEM_BAR = SMEM_META + STAGES * META_BYTES;
+constexpr int SMEM_LIST = SMEM_BAR + 16 * STAGES;  // 64 bytes a step
+
+struct Ring {
+  int slot = 0, phase = 0;
+  __device__ void next() {
+    if (++slot == STAGES) slot = 0, phase ^= 1;
+  }
+};
+
+struct Problem {
+  const char* values;
+  const char* meta;
+  const unsigned char* cols;
+  const char* x;
+  char* y;
+  const Element* bias;
+  int rows, k, m, v;       // v: rows that share columns
+  int tokens, steps;       // steps of 64 compacted columns
+  int ldx, ldy;            // bytes from one row of x or y to the next
+  int tiles_m, tiles_n;
+};
+
+__device__ __forceinline__ unsigned full_bar(unsigned smem, int slot) { return smem + SMEM_BAR + slot * 8; }
+__device__ __forceinline__ unsigned empty_bar(unsigned smem, int slot) { return smem + SMEM_BAR + (STAGES + slot) * 8; }
+
+// The values and metadata of 64 compacted columns: those of BM rows lie one after the other, for small bulk copies are slow.
+__device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int tile_m, int step, int slot) {
+  int all = (p.rows + 63) / 64, first = tile_m * (BM / 64);
+  int blocks = min(all - first, BM / 64);  // a tile may reach below the last rows
+  unsigned bar = full_bar(smem, slot);
+  expect_tx(bar, blocks * 4608);
+  long long at = (long long)step * all + first;
+  bulk_copy(smem + SMEM_A + slot * A_BYTES, p.values + at * 4096, blocks * 4096, bar);
+  bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * 512, blocks * 512, bar);
+}
+
+constexpr int CHUNKS = BN / 8, PER = 64 * CHUNKS / FEEDERS;  // of 16 bytes in a row of X; rows that a thread fetches
+
+// The rows of X that 64 compacted columns need, BN tokens wide. Four warps issue all copies of a block, so each instruction
+// between two copies counts: the addresses of a step are made before its buffer is free.
+struct Feeder {
+  const char* from;      // of this thread in the step
+  const char* src[PER];
+  unsigned to;           // in the buffer
+  int first;             // row, or token, that this thread begins with
+
+  __device__ __forceinline__ void begin(const Problem& p, int n0) {
+    int tid = threadIdx.x;
+#if X_TOKENS
+    first = tid >> 3;
+    from = p.x + (long long)(n0 + first) * p.ldx + (tid & 7) * 16;
+    to = first * 128 + (((tid ^ first) & 7) << 4);
+#else
+    int chunk = tid % CHUNKS;
+    first = tid / CHUNKS * PER;
+    from = p.x + (long long)(first / 4 * p.m) * p.ldx + (n0 + chunk * 8) * 2ll;
+    to = (chunk >> 3) * 8192 + first * 128 + (((chunk ^ first) & 7) << 4);
+#endif
+    asm volatile("" : "+l"(from), "+r"(to));  // computed once
+  }
+
+  // The addresses of the next step.
+  __device__ __forceinline__ void aim(const Problem& p, unsigned list, int step) {
+#if X_TOKENS
+#pragma unroll
+    for (int i = 0; i < PER; ++i) src[i] = from + (long long)i * (FEEDERS / 8 * p.ldx);
+    from += 128;
+#else
+#pragma unroll
+    for (int four = 0; four < PER / 4; ++four) {
+      unsigned cols = GATHER ? lds32(list + step * 64 + first + four * 4) : 0x03020100;
+      const char* group = from + (long long)four * (p.m * p.ldx);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        unsigned pos = GATHER ? __byte_perm(cols, 0, 0x4440 + i) : i;
+        src[four * 4 + i] = group + (unsigned long long)pos * (unsigned)p.ldx;
+      }
+    }
+    from += 16ll * p.m * p.ldx;
+#endif
+#pragma unroll
+    for (int i = 0; i < PER; ++i) asm volatile("" : "+l"(src[i]));
+  }
+
+  __device__ __forceinline__ unsigned place(unsigned dst, int i) {
+    return X_TOKENS ? dst + to + i * FEEDERS * 16 : ((dst + to) ^ (i % 8 << 4)) + i * 128;
+  }
+
+  __device__ __forceinline__ void copy(unsigned dst) {
+#pragma unroll
+    for (int i = 0; i < PER; ++i) copy16<true>(place(dst, i), src[i], 16);
+  }
+
+  // Where the tile or the step reaches beyond X: zeros.
+  __device__ __forceinline__ void copy_edge(const Problem& p, unsigned dst, unsigned list, int n0, int step) {
+#pragma unroll
+    for (int i = 0; i < PER; ++i) {
+#if X_TOKENS
+      int bytes = n0 + first + FEEDERS / 8 * i < p.tokens ? (p.k - step * 64 - (threadIdx.x & 7) * 8) * 2 : 0;
+#else
+      int pos = GATHER ? lds8(list + step * 64 + first + i) : i % 4;
+      bool in = (step * 16 + (first + i) / 4) * p.m + pos < p.k;
+      int bytes = in ? (p.tokens - n0 - (int)threadIdx.x % CHUNKS * 8) * 2 : 0;
+#endif
+      copy16<false>(place(dst, i), bytes > 0 ? src[i] : p.x, clamp16(bytes));
+    }
+  }
+};
+
+// The positions of the shared columns of a block of rows, into shared memory.
+__device__ __forceinline__ void load_list(const Problem& p, unsigned list, int block) {
+  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS) : "memory");
+  const uint4* from = (const uint4*)(p.cols + (long long)block * p.steps * 64);
+  for (int i = threadIdx.x; i < p.steps * 4; i += FEEDERS) sts128(list + i * 16, __ldg(from + i));
+  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS) : "memory");
+}
+
+__device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
+  Ring ring;
+  unsigned list = smem + SMEM_LIST;
+  [[maybe_unused]] int had = -1;
+  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
+    int tile_m = tile % p.tiles_m, n0 = tile / p.tiles_m * BN;
+#if GATHER
+    if (tile_m * BM / p.v != had) load_list(p, list, had = tile_m * BM / p.v);
+#endif
+    int whole = n0 + BN <= p.tokens ? p.k / (16 * p.m) : 0;  // steps that lie whole inside X
+    Feeder feeder;
+    feeder.begin(p, n0);
+    feeder.aim(p, list, 0);
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
+      if (threadIdx.x == 0) fetch_w(p, smem, tile_m, step, ring.slot);
+      if (step < whole)
+        feeder.copy(smem + ring.slot * B_BYTES);
+      else
+        feeder.copy_edge(p, smem + ring.slot * B_BYTES, list, n0, step);
+      arrive_when_copied(full_bar(smem, ring.slot));
+      ring.next();
+      if (step + 1 < p.steps) feeder.aim(p, list, step + 1);
+    }
+  }
+  asm volatile("cp.async.wait_all;");
+}
+
+struct Fragment {
+  uint4 a[MT][2];
+  unsigned meta[MT];
+};
+
+__device__ __forceinline__ void hold(const Fragment& f) {  // its registers are read until the product is complete
+#pragma unroll
+  for (int i = 0; i < MT; ++i) {
+    asm volatile("" ::"r"(f.a[i][0].x), "r"(f.a[i][0].y), "r"(f.a[i][0].z), "r"(f.a[i][0].w), "r"(f.meta[i]));
+    asm volatile("" ::"r"(f.a[i][1].x), "r"(f.a[i][1].y), "r"(f.a[i][1].z), "r"(f.a[i][1].w));
+  }
+}
+
+struct Consumer {
+  unsigned smem;
+  int wm, wn, warp, lane;
+  Ring ring;
+  int held = -1;  // the slot of the product in flight
+
+  __device__ __forceinline__ void release() {
+    if (held >= 0 && lane == 0) arrive(empty_bar(smem, held));
+  }
+
+  // One step: its part of W is loaded to registers while the last product runs.
+  __device__ __forceinline__ void step(float (&acc)[MT][NB / 2], Fragment& now, Fragment& before, bool first) {
+    wait(full_bar(smem, ring.slot), ring.phase);
+    fence_async();  // what cp.async wrote is read by the tensor cores
+    unsigned a = smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
+    unsigned meta = smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
+#pragma unroll
+    for (int i = 0; i < MT; ++i) {
+      now.a[i][0] = lds128(a + i * 4096);
+      now.a[i][1] = lds128(a + i * 4096 + 512);
+      now.meta[i] = lds32(meta + i * 512);
+    }
+    constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // 32 columns further
+    unsigned long long desc = descriptor(smem + ring.slot * B_BYTES + wn * NB * 128, 8192, 1024);
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#pragma unroll
+    for (int i = 0; i < MT; ++i) wgmma_sp<0, TURN>(acc[i], now.a[i][0], desc, now.meta[i], !first);
+#pragma unroll
+    for (int i = 0; i < MT; ++i) wgmma_sp<1, TURN>(acc[i], now.a[i][1], desc + (HALF >> 4), now.meta[i], 1);
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+    hold(before);
+    release();
+    held = ring.slot;
+    ring.next();
+  }
+
+  __device__ __forceinline__ void finish(Fragment& a, Fragment& b) {
+    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    hold(a), hold(b);
+    release();
+    held = -1;
+  }
+};
+
+// 16 rows x NB tokens of a warp, straight from registers: the four threads that hold 16 bytes together exchange what they
+// have, so that each stores 16 bytes.
+__device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 2], int row0, int n0, int lane) {
+  int g = lane >> 2, t = lane & 3;
+  float shift0 = p.bias && row0 + g < p.rows ? widen(p.bias[row0 + g]) : 0.f;
+  float shift1 = p.bias && row0 + g + 8 < p.rows ? widen(p.bias[row0 + g + 8]) : 0.f;
+#pragma unroll
+  for (int j = 0; j < NB / 8; j += 4) {
+    unsigned low[4], high[4];  // rows g and g + 8
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* d = acc + 4 * (j + i);
+      low[i] = pack2(act(d[0] + shift0), act(d[1] + shift0));
+      high[i] = pack2(act(d[2] + shift1), act(d[3] + shift1));
+    }
+#if Y_TOKENS
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      unsigned w[4] = {turn(low[i]), turn(high[i]), turn(low[i + 1]), turn(high[i + 1])};
+      exchange(w, t);
+      int token = n0 + (j + i + (t >> 1)) * 8 + g, row = row0 + (t & 1) * 8;
+      if (token < p.tokens) put8(p.y + (long long)token * p.ldy + row * 2, w, p.rows - row);
+    }
+#else
+    exchange(low, t);
+    exchange(high, t);
+    int token = n0 + (j + t) * 8;
+    char* to = p.y + (long long)(row0 + g) * p.ldy + token * 2;
+    if (row0 + g < p.rows) put8(to, low, p.tokens - token);
+    if (row0 + g + 8 < p.rows) put8(to + 8ll * p.ldy, high, p.tokens - token);
+#endif
+  }
+}
+
+__device__ __forceinline__ void consume(const Problem& p, unsigned smem) {
+  int group = threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
+  Consumer c{smem, group % WM, group / WM, warp, lane};
+  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
+    int row = tile % p.tiles_m * BM + c.wm * MT * 64 + warp * 16;
+    int n0 = tile / p.tiles_m * BN + c.wn * NB;
+    float acc[MT][NB / 2];
+    Fragment f[2];
+    for (int s = 0; s < p.steps; s += 2) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (s + i >= p.steps) break;
+        c.step(acc, f[i], f[1 - i], s + i == 0);
+      }
+    }
+    c.finish(f[0], f[1]);
+#pragma unroll
+    for (int i = 0; i < MT; ++i) store(p, acc[i], row + i * 64, n0, lane);
+  }
+}
+
+extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) vnm_many(const __grid_constant__ Problem p) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
+  for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x)  // below the last rows: valid, if unused
+    *(unsigned*)(memory + SMEM_META + i * 4) = 0x44444444;
+  fence_async();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      init_bar(full_bar(smem, i), FEEDERS + 1);
+      init_bar(empty_bar(smem, i), CONSUMERS * 4);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x < FEEDERS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEEDERS == 128 ? 72 : 40));
+    produce(p, smem);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+    consume(p, smem);
+  }
+}

@@ -1,0 +1,90 @@
+"""linear and matmul with a packed V:N:M weight: sparse tensor cores on a GPU, right everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer.formats import Dense, PackedVNM
+from gossamer.ops import vnm_cuda
+from gossamer.ops.registry import implements
+from gossamer.ops.transpose_cuda import feature_major, token_major
+from gossamer.ops.vnm_kernels import Vnm, vnm_of
+from gossamer.tensor import SparseTensor, tracked, values_of
+
+_linear_op = torch.ops.gossamer.vnm_linear.default
+
+
+@implements(F.linear, (Dense, PackedVNM, Dense))
+def linear_vnm(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
+    """Return x @ weight.T + bias; feature-major if x is."""
+    return fused_linear(input, weight, bias, 0)
+
+
+def fused_linear(
+    input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
+) -> Any:
+    """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where types or sizes don't fit.
+
+    ``turned`` asks for a feature-major (True) or token-major (False) result; None leaves it as x is.
+    """
+    shape = weight._dense_shape
+    if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not weight._values.dtype:
+        return NotImplemented
+    if input.dim() == 2:
+        return _product(input, weight, bias, activation, turned)
+    out = _product(input.reshape(-1, shape[1]), weight, bias, activation, turned)
+    return out.reshape(*input.shape[:-1], shape[0])
+
+
+@implements(torch.matmul, (PackedVNM, Dense))
+def matmul_vnm(input: SparseTensor, other: Tensor) -> Any:
+    """Return weight @ x for a vector or matrix x."""
+    if not isinstance(input, SparseTensor) or isinstance(other, SparseTensor):
+        return NotImplemented
+    shape = input._dense_shape
+    if len(shape) != 2 or other.dim() not in (1, 2) or other.shape[0] != shape[1] or input.grad_format is not None:
+        return NotImplemented
+    if other.dtype is not input._values.dtype:
+        return NotImplemented
+    if other.dim() == 1:
+        return _product(other.view(1, -1), input, None, 0)[0]
+    return _product(other.t(), input, None, 0).t().contiguous()
+
+
+for _name in ("mm", "mv", "__matmul__"):
+    implements(_name, (PackedVNM, Dense))(matmul_vnm)
+
+
+def _arrays(weight: SparseTensor) -> Vnm:
+    if torch.compiler.is_compiling():
+        return vnm_of(weight.structure)
+    structure = weight._structure
+    known = structure.__dict__.get("_vnm")
+    if known is None:
+        known = structure.__dict__["_vnm"] = vnm_of(structure)
+    return known
+
+
+def _product(
+    x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
+) -> Tensor:
+    shared, meta, sizes = _arrays(weight)
+    if torch.compiler.is_compiling() or _wants_gradient(x, weight, bias):
+        out = _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
+    else:
+        values = weight._values
+        # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
+        if values.is_cuda and type(x) is Tensor and type(values) is Tensor and not torch._C._len_torch_dispatch_stack():
+            return vnm_cuda.linear(values, shared, meta, x, bias, *sizes, activation, turned)
+        out = _linear_op(values, shared, meta, x, bias, *sizes, activation)
+    return out if turned is None else feature_major(out) if turned else token_major(out)
+
+
+def _wants_gradient(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    return x.requires_grad or tracked(weight) or (bias is not None and bias.requires_grad)

@@ -1,0 +1,281 @@
+"""Packed V:N:M on a GPU: checks, and the launches of what :mod:`gossamer.ops.vnm_plan` chooses."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer.native.cuda import Function, function, usable
+from gossamer.ops import vnm_kernels, vnm_plan
+from gossamer.ops.transpose_cuda import transpose
+from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, feature_major
+
+ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
+_VNM = "PPPqqqqq"
+_PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; lines are counted in bytes
+_KERNELS = {  # source and parameters of the plain ones
+    "vnm_any": ("vnm_any.cu", f"{_VNM}PqqPPqqqq"),
+    "vnm_decode": ("vnm_decode.cu", f"{_VNM}Pq"),
+    "vnm_sample": ("vnm_decode.cu", f"{_VNM}PqP"),
+    "vnm_compact": ("vnm_compact.cu", "PqPPqqqq"),
+}
+_LINE = 2**31  # bytes from one line to the next that the kernels can count
+_ready: dict[tuple[str, int, int], Function] = {}
+_capability: dict[int, tuple[int, int]] = {}
+_processors: dict[int, int] = {}
+
+
+class Chosen(NamedTuple):
+    """The plan of a call, and what is known of its launches; kept for calls of the same sizes."""
+
+    plan: str
+    run: Function | None = None
+    launch: vnm_plan.Launch | None = None
+    sizes: tuple[int, ...] = ()  # rows, cols, m, v, tokens, steps of the kernel's problem
+
+
+_chosen: dict[tuple[Any, ...], Chosen] = {}
+_MOST_CHOSEN = 4096  # a server sees every number of tokens: forget all when there are too many
+
+
+def kernel(name: str, device: int, element: int) -> Function:
+    """Return a plain kernel for elements of a type, on a device."""
+    found = _ready.get((name, device, element))
+    if found is None:
+        source, parameters = _KERNELS[name]
+        found = _ready[name, device, element] = function(source, name, device, parameters, ELEMENT=element)
+    return found
+
+
+def capability(device: int) -> tuple[int, int]:
+    """Return the compute capability of a device, as torch says it."""
+    found = _capability.get(device)
+    if found is None:
+        found = _capability[device] = torch.cuda.get_device_capability(device)
+    return found
+
+
+def processors(device: int) -> int:
+    """Return how many multiprocessors a device has."""
+    found = _processors.get(device)
+    if found is None:
+        found = _processors[device] = torch.cuda.get_device_properties(device).multi_processor_count
+    return found
+
+
+def linear(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
+    activation: int, turned: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
+    dtype, where = values.dtype, values.device
+    fits = x.dtype is dtype and x.device == where and x.dim() == 2 and x.shape[1] == cols
+    if not fits or (bias is not None and not (bias.dtype is dtype and bias.device == where)):
+        _complain(values, x, bias, rows, cols)
+    tokens, device = x.shape[0], values.get_device()
+    if not (tokens and rows):
+        return empty_result(x, rows, turned)
+    if bias is not None:
+        if bias.shape != (rows,):
+            _complain(values, x, bias, rows, cols)
+        bias = bias.contiguous()
+    given = not x.is_contiguous() and feature_major(x)
+    turned = given if turned is None else turned
+    key = (rows, cols, v, m, tokens, given, turned, dtype, device, activation)
+    chosen = _chosen.get(key) or _choose(key)
+    if chosen.launch is not None:
+        held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+        if (held[0] | held[1] | held[2]) & 15:  # bulk copies start at multiples of 16 bytes
+            values, shared, meta = values.clone(), shared.clone(), meta.clone()
+            held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
+        if chosen.plan == "few":
+            return _few(held, x, bias, turned, chosen)
+        return _many(held, shared, x, bias, turned, m, chosen)
+    run = _any if chosen.plan == "any" else _dense
+    return run(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
+
+
+def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
+    """Say what is wrong with the operands."""
+    tensors = (x, values) if bias is None else (x, values, bias)
+    if any(t.dtype is not values.dtype for t in tensors):
+        given = ", ".join(str(t.dtype) for t in tensors)
+        raise RuntimeError(f"expected input, weight and bias of one dtype, got {given}")
+    if any(t.device != values.device for t in tensors):
+        given = ", ".join(str(t.device) for t in tensors)
+        raise RuntimeError(f"expected input, weight and bias on one device, got {given}")
+    raise RuntimeError(
+        f"a weight of {rows} x {cols} takes an input of tokens x {cols} and a bias of {rows}, not an input of "
+        f"{tuple(x.shape)}" + ("" if bias is None else f" and a bias of {tuple(bias.shape)}")
+    )
+
+
+def _choose(key: tuple[Any, ...]) -> Chosen:
+    """Choose a plan for sizes that were not seen before, and compile what it needs."""
+    rows, cols, v, m, tokens, given, turned, dtype, device, activation = key
+    half, steps = dtype in (torch.float16, torch.bfloat16), -(-cols // (16 * m))
+    plan = vnm_plan.choose(tokens, half, v, capability(device)) if usable() else "dense"
+    if dtype not in ELEMENTS or 2 * max(tokens, rows, cols) >= _LINE or not (steps or plan == "any"):
+        plan = "dense"
+    launch = None
+    if plan == "few":
+        count = min(tokens, vnm_plan.FEW_LAUNCH)
+        launch = vnm_plan.few(count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation)
+        sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
+    elif plan == "many":
+        inside = (4, steps * 64) if m != 4 and not given and v == 0 else (m, cols)  # of compacted activations
+        order = (not given and inside[0] == 4, not turned)
+        launch = vnm_plan.many(
+            tokens, rows, steps, v, inside[0], order, ELEMENTS[dtype], activation, processors(device)
+        )
+        sizes = (rows, inside[1], inside[0], vnm_plan.sharing(v), tokens, steps)
+        plan = plan if launch is not None else "dense"
+    if launch is None:
+        chosen = Chosen(plan)
+    else:
+        run = function(launch.source, launch.name, device, _PROBLEM, shared=launch.shared, **launch.macros)
+        chosen = Chosen(plan, run, launch, sizes)
+    if len(_chosen) >= _MOST_CHOSEN:
+        _chosen.clear()
+    _chosen[key] = chosen
+    return chosen
+
+
+def _aligned(x: Tensor, line: int) -> bool:
+    """Can a kernel read x by 16 bytes? ``line``: elements from one line to the next."""
+    return x.data_ptr() % 16 == 0 and line % 8 == 0 and line * 2 < _LINE
+
+
+def _token_lines(x: Tensor) -> Tensor:
+    """Return x token-major, lines at multiples of 16 bytes."""
+    if x.stride(1) == 1 and _aligned(x, x.stride(0)) and (x.stride(0) >= x.shape[1] or x.shape[0] == 1):
+        return x
+    padded = x.new_empty((x.shape[0], -(-x.shape[1] // 8) * 8))
+    return padded[:, : x.shape[1]].copy_(x)
+
+
+def _feature_lines(x: Tensor) -> Tensor:
+    """Return x feature-major, lines at multiples of 16 bytes."""
+    if feature_major(x) and _aligned(x, x.stride(1)) and x.stride(1) >= x.shape[0]:
+        return x
+    if x.stride(1) == 1:
+        return transpose(x).t()
+    padded = x.new_empty((x.shape[1], -(-x.shape[0] // 8) * 8))
+    return padded[:, : x.shape[0]].copy_(x.t()).t()
+
+
+def _few(held: tuple[int, ...], x: Tensor, bias: Tensor | None, turned: bool, chosen: Chosen) -> Tensor:
+    (rows, cols, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
+    assert launch is not None and run is not None
+    line, result, at = 2 * cols, 2 * rows, x.data_ptr()
+    if line & 15 or at & 15 or not x.is_contiguous():
+        x = _token_lines(x)
+        line, at = 2 * x.stride(0), x.data_ptr()
+    out = x.new_empty((tokens, rows))
+    shift, to = 0 if bias is None else bias.data_ptr(), out.data_ptr()
+    for start in range(0, tokens, vnm_plan.FEW_LAUNCH):
+        count = min(tokens - start, vnm_plan.FEW_LAUNCH)
+        ends = (at + start * line, to + start * result, shift)
+        run(launch.grid, launch.threads, *held, *ends, rows, cols, *sizes, count, steps, line, result, 0, 0)
+    return empty_result(x, rows, turned).copy_(out) if turned and tokens > 1 else out
+
+
+def _many(
+    held: tuple[int, ...], shared: Tensor, x: Tensor, bias: Tensor | None, turned: bool, m: int, chosen: Chosen
+) -> Tensor:
+    (rows, _, group, *_), launch, run = chosen.sizes, chosen.launch, chosen.run
+    assert launch is not None and run is not None
+    out = empty_result(x, rows, turned)
+    result = out.stride(1) if turned else out.stride(0)
+    if launch.macros["X_TOKENS"]:
+        x = _token_lines(x if group == m else compact(x, shared, m))
+        line = x.stride(0)
+    else:
+        x = _feature_lines(x)
+        line = x.stride(1)
+    ends = (x.data_ptr(), out.data_ptr(), 0 if bias is None else bias.data_ptr())
+    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles)
+    return out
+
+
+def _any(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
+    activation: int, turned: bool,
+) -> Tensor:  # fmt: skip
+    tokens, device = x.shape[0], values.get_device()
+    out = empty_result(x, rows, turned)
+    kernel("vnm_any", device, ELEMENTS[values.dtype])(
+        (-(-rows // 128), min(-(-tokens // 4), 65535), 1),
+        128,
+        *_arguments(values, shared, meta, rows, cols, v, m),
+        x.data_ptr(),
+        *x.stride(),
+        0 if bias is None else bias.data_ptr(),
+        out.data_ptr(),
+        *out.stride(),
+        tokens,
+        activation,
+    )
+    return out
+
+
+def _dense(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
+    activation: int, turned: bool,
+) -> Tensor:  # fmt: skip
+    dense = decode(values, shared, meta, rows, cols, v, m)
+    if not turned:
+        return ACTIVATIONS[activation](F.linear(x, dense, bias))
+    out = dense @ x.t() if bias is None else torch.addmm(bias[:, None], dense, x.t())
+    return empty_result(x, rows, turned).copy_(ACTIVATIONS[activation](out).t())
+
+
+def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:
+    """Return the dense matrix."""
+    if values.dtype not in ELEMENTS or not usable():
+        return vnm_kernels.decode(values, shared, meta, rows, cols, v, m)
+    dense = values.new_zeros((rows, cols))
+    groups = -(-cols // m)
+    if dense.numel():
+        arguments = _arguments(values.contiguous(), shared, meta, rows, cols, v, m)
+        run = kernel("vnm_decode", values.get_device(), ELEMENTS[values.dtype])
+        run((-(-rows * groups // 256), 1, 1), 256, *arguments, dense.data_ptr(), groups)
+    return dense
+
+
+def sample(dense: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:
+    """Return the values at the places of a packed matrix."""
+    if dense.dtype not in ELEMENTS or not usable():
+        return vnm_kernels.sample(dense, shared, meta, rows, cols, v, m)
+    dense = dense.contiguous()
+    values = dense.new_zeros(meta.numel() * 16)
+    groups = -(-cols // m)
+    if dense.numel():
+        arguments = _arguments(values, shared, meta, rows, cols, v, m)
+        run = kernel("vnm_sample", dense.get_device(), ELEMENTS[dense.dtype])
+        run((-(-rows * groups // 256), 1, 1), 256, *arguments, dense.data_ptr(), groups, values.data_ptr())
+    return values
+
+
+def compact(x: Tensor, shared: Tensor, m: int) -> Tensor:
+    """Return the shared columns of activations side by side, token-major, for v = "all"."""
+    x = x if x.stride(1) == 1 else x.contiguous()
+    (tokens, cols), steps = x.shape, shared.numel() // 64
+    out = x.new_empty((tokens, steps * 64))
+    run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
+    grid = (-(-tokens * steps * 8 // 256), 1, 1)
+    run(grid, 256, x.data_ptr(), x.stride(0), shared.data_ptr(), out.data_ptr(), tokens, cols, m, steps)
+    return out
+
+
+def _arguments(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> tuple[Any, ...]:
+    steps = -(-cols // (16 * m))
+    return values.data_ptr(), meta.data_ptr(), shared.data_ptr(), rows, cols, steps, v, m
+
+
+_library.impl("vnm_linear", linear, "CUDA")
+_library.impl("vnm_decode", decode, "CUDA")
+_library.impl("vnm_sample", sample, "CUDA")

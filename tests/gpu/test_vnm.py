@@ -1,0 +1,234 @@
+"""Packed V:N:M on a GPU: right for every shape, order and v; obeys streams, graphs, threads; says what it can't do."""
+
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import gossamer as gs
+from gossamer.formats import PackedVNM
+from tests.gpu.right import assert_right
+
+pytestmark = pytest.mark.gpu
+
+HALVES = [torch.float16, torch.bfloat16]
+KINDS = [
+    ("all", 4),
+    ("all", 8),
+    (64, 8),
+    (256, 8),
+    (128, 16),
+    (16, 8),
+    (3, 5),
+    (1, 16),
+    ("all", 100),
+    (64, 32),
+    (512, 256),
+]
+#: below, at and above tiles of rows (64, 128, 256) and steps of columns (16 m)
+SHAPES = [(64, 64), (128, 512), (70, 203), (257, 1032), (1, 1), (512, 2048), (1000, 96)]
+TOKENS = [1, 2, 7, 8, 16, 17, 33, 64, 65, 128, 200, 513]
+
+
+@pytest.fixture(autouse=True)
+def sums_in_float32(monkeypatch):
+    """Where cuBLAS multiplies a decoded weight it may add parts up in half precision; not here."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False)
+
+
+def packed(rows, cols, v, m, dtype=torch.float16):
+    dense = gs.sparsify(torch.randn(rows, cols, device="cuda").to(dtype), gs.VNM(v, 2, m), format=gs.Dense())
+    return dense, gs.from_dense(dense, PackedVNM(v, 2, m))
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("v", "m"), KINDS)
+def test_every_shape_and_order(v, m, dtype):
+    for rows, cols in SHAPES:
+        dense, weight = packed(rows, cols, v, m, dtype)
+        bias = torch.randn(rows, device="cuda").to(dtype)
+        for tokens in TOKENS:
+            x = torch.randn(tokens, cols, device="cuda").to(dtype)
+            out = F.linear(x, weight, bias)
+            assert out.is_contiguous()
+            assert_right(out, x, dense, bias, twice=v in (16, 3, 1))  # cuBLAS, above some tokens
+            turned = x.t().contiguous().t()
+            out = F.linear(turned, weight)
+            assert_right(out, turned, dense)
+            assert tokens == 1 or out.stride(0) == 1 or rows == 1 or turned.stride(1) == 1
+
+
+@pytest.mark.parametrize("name", ["relu", "gelu", "silu"])
+@pytest.mark.parametrize("tokens", [3, 40, 300])
+@pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 8), (64, 16), (5, 8)])
+def test_activations(v, m, tokens, name):
+    dense, weight = packed(192, 520, v, m)
+    bias, function = torch.randn(192, device="cuda").half(), getattr(F, name)
+    for x in (torch.randn(tokens, 520), torch.randn(520, tokens).t()):
+        x = x.cuda().half()
+        x = x.t().contiguous().t() if not x.is_contiguous() else x
+        assert_right(gs.linear(x, weight, bias, name), x, dense, bias, function)
+
+
+@pytest.mark.parametrize("tokens", [1, 5, 64, 200])
+@pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 8), (64, 8), (7, 8)])
+def test_views_of_every_kind(v, m, tokens):
+    dense, weight = packed(130, 264, v, m)
+    big = torch.randn(2 * tokens + 2, 2 * 264 + 2, device="cuda").half()
+    for x in (
+        big[:tokens, 1:265],
+        big[1 : tokens + 1, : 2 * 264 : 2],
+        big[: 2 * tokens : 2, 8:272],
+        big.t().contiguous()[1:265, 1 : tokens + 1].t(),
+        big[:1, :264].expand(tokens, 264),
+        big[: 2 * tokens, :264].view(2, tokens, -1)[:, :, :264],
+    ):
+        assert_right(F.linear(x, weight).reshape(-1, 130), x.reshape(-1, 264), dense)
+
+
+@pytest.mark.parametrize(("v", "m"), KINDS)
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
+def test_packs_as_a_cpu_does(v, m, dtype):
+    dense, weight = packed(130, 300, v, m, dtype)
+    there = gs.from_dense(dense.cpu(), PackedVNM(v, 2, m))
+    for name, array in there.structure.arrays.items():
+        assert torch.equal(weight.structure.arrays[name].cpu(), array)
+    assert torch.equal(weight.values().cpu(), there.values())
+    assert torch.equal(weight.to_dense(), dense)
+    assert torch.equal(there.cuda().to_dense(), dense)
+    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    assert torch.equal(torch.ops.gossamer.vnm_decode(weight.values(), shared, meta, *sizes), dense)
+    assert torch.equal(torch.ops.gossamer.vnm_sample(dense, shared, meta, *sizes), weight.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("tokens", [3, 100])
+def test_other_types_are_right(dtype, tokens):
+    dense, weight = packed(130, 300, 16, 8, dtype)
+    x = torch.randn(tokens, 300, device="cuda", dtype=dtype)
+    torch.testing.assert_close(F.linear(x, weight).double(), x.double() @ dense.double().t(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(("v", "m"), [("all", 4), (64, 8), (3, 8)])
+@pytest.mark.parametrize("tokens", [3, 100])
+def test_gradients(v, m, tokens):
+    dense, weight = packed(128, 320, v, m, torch.float16)
+    weight, leaf = nn.Parameter(weight), dense.clone().requires_grad_()
+    x = torch.randn(tokens, 320, device="cuda").half().requires_grad_()
+    bias = torch.randn(128, device="cuda").half().requires_grad_()
+    push = torch.randn(tokens, 128, device="cuda").half()
+    gx, gw, gb = torch.autograd.grad(F.linear(x, weight, bias), (x, weight, bias), push)
+    dx, dw, db = torch.autograd.grad(F.linear(x, leaf, bias), (x, leaf, bias), push)
+    torch.testing.assert_close((gx, gb), (dx, db), rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(gw.to_dense(), torch.where(weight.mask(), dw, 0), rtol=1e-2, atol=1e-2)
+
+
+def test_trains_in_its_format():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(128, 256), nn.GELU(), nn.Linear(256, 64)).cuda().bfloat16()
+    gs.sparsify_(model, gs.VNM(64, 2, 8), format=PackedVNM(64, 2, 8))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    x, y = torch.randn(80, 128, device="cuda").bfloat16(), torch.randn(80, 64, device="cuda").bfloat16()
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.8 * losses[0]
+    model[0].weight.structure.check(model[0].weight.detach()._values)
+
+
+@pytest.mark.parametrize("tokens", [4, 200])
+def test_a_graph_replays_on_new_inputs(tokens):
+    dense, weight = packed(256, 512, "all", 8)
+    x = torch.randn(tokens, 512, device="cuda").half()
+    F.linear(x, weight)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = F.linear(x, weight)
+    for _ in range(3):
+        x.copy_(torch.randn(tokens, 512))
+        graph.replay()
+        assert_right(out, x, dense)
+
+
+@pytest.mark.parametrize("tokens", [4, 200])
+def test_the_current_stream_is_obeyed(tokens):
+    dense, weight = packed(256, 512, 64, 8)
+    x, late = torch.zeros(tokens, 512, device="cuda").half(), torch.randn(tokens, 512, device="cuda").half()
+    F.linear(x, weight)
+    stream = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(50_000_000)
+        x.copy_(late)  # a kernel on another stream would still see zeros
+        out = F.linear(x, weight)
+    stream.synchronize()
+    assert_right(out, late, dense)
+
+
+def test_from_a_thread_of_its_own():
+    dense, weight = packed(256, 512, 64, 8)
+    x, outs = torch.randn(9, 512, device="cuda").half(), []
+    threads = [threading.Thread(target=lambda: outs.append(F.linear(x, weight))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outs) == 4
+    for out in outs:
+        assert_right(out, x, dense)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_another_device_than_the_current_one():
+    dense, weight = packed(256, 512, 64, 8)
+    x = torch.randn(9, 512).half().to("cuda:1")
+    assert_right(F.linear(x, weight.to("cuda:1")), x, dense)
+
+
+@pytest.mark.parametrize("tokens", [4, 200])
+def test_compiles_in_one_graph(tokens):
+    dense, weight = packed(256, 512, 64, 8)
+    layer = nn.Linear(512, 256).cuda().half()
+    layer.weight = nn.Parameter(weight)
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    x = torch.randn(tokens, 512, device="cuda").half()
+    assert_right(compiled(x), x, dense, layer.bias)
+
+
+def test_torchs_rules_for_operators():
+    _, weight = packed(70, 130, 16, 8, torch.float32)
+    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    values = weight.values().requires_grad_()
+    for x in (torch.randn(3, 130, device="cuda"), torch.randn(130, 3, device="cuda").t()):
+        arguments = (values, shared, meta, x, torch.randn(70, device="cuda"), *sizes, 0)
+        torch.library.opcheck(torch.ops.gossamer.vnm_linear.default, arguments)
+
+
+def test_bad_input_is_said_so():
+    _, weight = packed(70, 130, 16, 8)
+    assert F.linear(torch.randn(0, 130, device="cuda").half(), weight).shape == (0, 70)
+    with gs.fallback("silent"):
+        with pytest.raises(RuntimeError, match="dtype"):
+            F.linear(torch.randn(3, 130, device="cuda"), weight)
+        with pytest.raises(RuntimeError, match="device"):
+            F.linear(torch.randn(3, 130).half(), weight)
+        with pytest.raises(RuntimeError, match=r"shapes|130"):
+            F.linear(torch.randn(3, 131, device="cuda").half(), weight)
+        with pytest.raises(RuntimeError, match=r"dtype|bias"):
+            F.linear(torch.randn(3, 130, device="cuda").half(), weight, torch.zeros(70, device="cuda"))
+
+
+def test_values_that_are_not_finite_stay_where_they_belong():
+    dense, weight = packed(64, 256, "all", 8)
+    used = (dense != 0).any(0)
+    for tokens in (3, 200):
+        x = torch.randn(tokens, 256, device="cuda").half()
+        x[:, ~used] = float("nan")  # columns that no row keeps are never read into a sum
+        assert bool(torch.isfinite(F.linear(x, weight)).all())

@@ -1,0 +1,232 @@
+"""CUDA kernels without a GPU: every source compiles, the cache keeps and mends itself, launches say what went wrong."""
+
+import ctypes
+import shutil
+import struct
+import subprocess
+import threading
+
+import pytest
+import torch
+
+from benchmarks import wgmma_cuh
+from gossamer.native.cuda import SOURCES, CompileError, CudaError, cache, driver
+from gossamer.native.cuda.compiler import Nvcc
+from gossamer.native.cuda.compiler import compiler as find_compiler
+from gossamer.ops import vnm_plan
+
+ELEMENTS = [{"ELEMENT": e} for e in (0, 1, 2)]
+#: What the plan asks for: every shape of a block, order and type once, activations in turn.
+FEW = [
+    vnm_plan.few(tokens, rows, 4096, v, m, (9, 0), element, (element + tokens) % 4).macros
+    for tokens, rows, v, m, element in (
+        (8, 64, 0, 4, 0), (16, 64, 64, 8, 1), (9, 20000, 0, 8, 0), (16, 64, 0, 16, 1), (5, 64, 16, 8, 1)
+    )
+] + [vnm_plan.few(16, 64, 4096, v, m, (8, 0), 0, 0).macros for v, m in ((0, 4), (0, 8), (0, 16), (16, 8))]  # fmt: skip
+MANY = [
+    vnm_plan.many(4096, rows, 64, v, m, order, element, activation, 132).macros
+    for rows, v, m, order, element, activation in (
+        (4096, 0, 8, (False, False), 0, 0),
+        (4096, 128, 8, (False, True), 1, 1),
+        (4096, 64, 16, (False, False), 0, 2),
+        (64, 0, 4, (True, True), 1, 3),
+        (4096, 0, 4, (False, False), 0, 0),
+    )
+]
+#: Every source, the macros it is built with, and the architectures it is for.
+BUILDS = {
+    "csr.cu": ([{**e, "WIDE": w} for e in ELEMENTS for w in (1, 2, 4, 8)], ("80", "90a")),
+    "rows.cu": (ELEMENTS, ("80", "90a")),
+    "transpose.cu": ([{"ELEMENT": 0}, {"ELEMENT": 2}], ("80", "90a")),
+    "vnm_any.cu": (ELEMENTS, ("80", "90a")),
+    "vnm_decode.cu": (ELEMENTS, ("80", "90a")),
+    "vnm_compact.cu": (ELEMENTS, ("80", "90a")),
+    "vnm_few.cu": (FEW, ("80", "90a")),
+    "vnm_many.cu": (MANY, ("90a",)),
+}
+
+
+def test_every_source_is_built_here():
+    assert {path.name for path in SOURCES.glob("*.cu")} == set(BUILDS)
+
+
+def test_what_is_written_by_a_program_is_as_it_writes_it():
+    assert wgmma_cuh.FILE.read_text() == wgmma_cuh.text()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("source", sorted(BUILDS))
+def test_sources_compile(source, tmp_path):
+    every, architectures = BUILDS[source]
+    for arch in architectures:
+        target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+        for macros in every:
+            if arch == "80" and macros.get("CLUSTER", 1) > 1:
+                continue  # clusters came with 90
+            flags = [f"-D{name}={value}" for name, value in macros.items()]
+            command = [
+                "nvcc",
+                "-cubin",
+                target,
+                "--std=c++17",
+                *flags,
+                "-Werror=all-warnings",
+                "-o",
+                str(tmp_path / "out"),
+            ]
+            said = subprocess.run([*command, str(SOURCES / source)], capture_output=True, text=True, check=False)
+            assert said.returncode == 0, f"{source} {macros} sm_{arch}\n{said.stderr}"
+
+
+class FakeCompiler:
+    version = "fake 1.0"
+
+    def __init__(self):
+        self.calls = []
+
+    def compile(self, source, name, arch, flags, folder):
+        self.calls.append((name, arch, tuple(flags)))
+        return f"{source}|{arch}|{flags}".encode() * 3
+
+
+@pytest.fixture
+def fake(monkeypatch, tmp_path):
+    made = FakeCompiler()
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "compiler", lambda: made)
+    (tmp_path / "one.cu").write_text("kernel")
+    return made, tmp_path
+
+
+def test_compiled_once_for_each_request(fake):
+    made, folder = fake
+    first = cache.cubin("one.cu", "sm_80", {"A": 1}, folder=folder)
+    assert cache.cubin("one.cu", "sm_80", {"A": 1}, folder=folder) == first
+    assert made.calls == [("one.cu", "sm_80", ("-DA=1",))]
+    cache.cubin("one.cu", "sm_90a", {"A": 1}, folder=folder)
+    cache.cubin("one.cu", "sm_80", {"A": 2}, folder=folder)
+    (folder / "header.cuh").write_text("changed")
+    cache.cubin("one.cu", "sm_80", {"A": 1}, folder=folder)
+    (folder / "one.cu").write_text("another kernel")
+    cache.cubin("one.cu", "sm_80", {"A": 1}, folder=folder)
+    made.version = "fake 2.0"
+    cache.cubin("one.cu", "sm_80", {"A": 1}, folder=folder)
+    assert len(made.calls) == 6
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:40] + b"x" + b[41:]])
+def test_a_damaged_file_is_made_anew(fake, damage):
+    made, folder = fake
+    first = cache.cubin("one.cu", "sm_80", {}, folder=folder)
+    (file,) = (folder / "cache" / "cuda").glob("*.cubin")
+    file.write_bytes(damage(file.read_bytes()))
+    assert cache.cubin("one.cu", "sm_80", {}, folder=folder) == first
+    assert cache.cubin("one.cu", "sm_80", {}, folder=folder) == first
+    assert len(made.calls) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_only_slower(fake, monkeypatch):
+    made, folder = fake
+    (folder / "file").write_text("")
+    monkeypatch.setenv("GOSSAMER_CACHE", str(folder / "file" / "below"))
+    assert cache.cubin("one.cu", "sm_80", {}, folder=folder) == cache.cubin("one.cu", "sm_80", {}, folder=folder)
+    assert len(made.calls) == 2
+
+
+def test_a_compiler_is_looked_for(monkeypatch):
+    find_compiler.cache_clear()
+    monkeypatch.setenv("GOSSAMER_NVRTC", "/nowhere/libnvrtc.so")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    try:
+        with pytest.raises(CompileError, match="no NVRTC to compile GPU kernels with"):
+            find_compiler()
+    finally:
+        find_compiler.cache_clear()
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_what_the_compiler_says_is_passed_on(tmp_path):
+    with pytest.raises(CompileError, match="no_such_type"):
+        Nvcc(shutil.which("nvcc")).compile("no_such_type x;", "one.cu", "sm_80", [], tmp_path)
+    code = Nvcc(shutil.which("nvcc")).compile('extern "C" __global__ void f() {}', "one.cu", "sm_80", [], tmp_path)
+    assert code[:4] == b"\x7fELF"
+
+
+class FakeDriver:
+    """Remembers launches; refuses what it is told to refuse."""
+
+    def __init__(self):
+        self.launched, self.pushed, self.errors = [], 0, []
+
+    def cuLaunchKernel(self, handle, gx, gy, gz, tx, ty, tz, shared, stream, parameters, extra):
+        size = ctypes.cast(extra[3], ctypes.POINTER(ctypes.c_size_t))[0]
+        arguments = ctypes.string_at(extra[1], size)
+        error = self.errors.pop(0) if self.errors else 0
+        if not error:
+            self.launched.append(((gx, gy, gz), tx, shared, stream, arguments))
+        return error
+
+    def cuCtxPushCurrent_v2(self, context):
+        self.pushed += 1
+        return 0
+
+    def cuCtxPopCurrent_v2(self, context):
+        self.pushed -= 1
+        return 0
+
+    def cuGetErrorName(self, error, out):
+        out._obj.value = b"CUDA_ERROR_NOTHING_WORKS"
+        return 0
+
+    def cuGetErrorString(self, error, out):
+        out._obj.value = b"nothing works"
+        return 0
+
+
+@pytest.fixture
+def lib(monkeypatch):
+    made = FakeDriver()
+    monkeypatch.setattr(driver, "driver", lambda: made)
+    monkeypatch.setattr(driver, "primary_context", lambda device: ctypes.c_void_p(7))
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 1234 + device, raising=False)
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
+    return made
+
+
+def test_a_launch_packs_its_arguments(lib):
+    run = driver.Function(ctypes.c_void_p(1), 0, "one", "Pqif", 512)
+    run((3, 2, 1), 128, 99, -5, 7, 0.5)
+    assert lib.launched == [((3, 2, 1), 128, 512, 1234, struct.pack("@Pqif", 99, -5, 7, 0.5))]
+
+
+def test_a_refused_launch_says_why(lib):
+    lib.errors = [1]
+    with pytest.raises(CudaError, match=r"launching one with a grid of \(3, 2, 1\) x 128 threads failed: CUDA_ERROR_N"):
+        driver.Function(ctypes.c_void_p(1), 0, "one", "q", 0)((3, 2, 1), 128, 1)
+
+
+def test_a_thread_without_a_context_is_lent_one(lib):
+    lib.errors = [201]
+    driver.Function(ctypes.c_void_p(1), 0, "one", "q", 0)((1, 1, 1), 32, 1)
+    assert len(lib.launched) == 1 and lib.pushed == 0
+
+
+def test_another_device_than_the_current_one(lib):
+    driver.Function(ctypes.c_void_p(1), 1, "one", "q", 0)((1, 1, 1), 32, 1)
+    assert lib.launched[0][3] == 1235 and lib.pushed == 0
+
+
+def test_threads_do_not_share_arguments(lib):
+    run = driver.Function(ctypes.c_void_p(1), 0, "one", "q", 0)
+
+    def many(number):
+        for _ in range(300):
+            run((number, 1, 1), 32, number)
+
+    threads = [threading.Thread(target=many, args=(n,)) for n in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(lib.launched) == 1200
+    assert all(struct.unpack("q", arguments) == (grid[0],) for grid, *_, arguments in lib.launched)
