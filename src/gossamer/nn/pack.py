@@ -104,10 +104,10 @@ def pack_(
 
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
-    for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums. Linear
-    layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two dimensions
-    without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take, without the cost of
-    calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
+    for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums.
+    Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
+    dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
+    without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
     (:func:`gossamer.nn.fuse_`).
 
     Parameters
