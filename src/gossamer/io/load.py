@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from gossamer.io.read import File
 from gossamer.io.write import state_of
-from gossamer.nn.int8 import expect_int8, put
-from gossamer.nn.surgery import made_sparse, replace
+from gossamer.nn.int8 import expect_int8
+from gossamer.nn.surgery import made_sparse, put, replace
 from gossamer.tensor import SparseTensor
 
 #: Bytes of a file that is read once and held, rather than read twice.
