@@ -91,7 +91,7 @@ class Int8Linear(nn.Module):
             else:
                 made = nn.Linear(self.in_features, self.out_features)
         made.weight = nn.Parameter(weight.t().contiguous() if self.inputs_first else weight, requires_grad=False)
-        made.bias = self.bias
+        made.bias = self.bias  # type: ignore[assignment]
         return made.train(self.training)
 
     def extra_repr(self) -> str:
