@@ -42,6 +42,11 @@ def int8() -> Case:
     return gs.quantize_(model), x
 
 
+def mixed() -> Case:
+    model, x = mlp()
+    return gs.quantize_(model, where="0"), x
+
+
 def _transformer(make: Callable[[], Any], format: gs.Format) -> Case:
     model = make().eval().requires_grad_(False)
     gs.sparsify_(model, "75%", format=format)
@@ -64,6 +69,7 @@ def small_llama() -> Case:
 
 
 CASES = [mlp, regular, int8, small_bert, small_gpt2, small_llama]
+INDUCED = [mixed, small_bert]  # by the real compiler, which takes its time
 every = pytest.mark.parametrize("make", CASES)
 warnings = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -74,12 +80,18 @@ def close(got: Tensor, want: Tensor) -> None:
 
 @warnings
 @every
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_compile_in_one_graph(make: Callable[[], Case], backend: str) -> None:
+def test_compile_in_one_graph(make: Callable[[], Case], backend: str = "aot_eager") -> None:
     torch._dynamo.reset()
     model, inputs = make()
     with torch.no_grad():
         close(torch.compile(model, fullgraph=True, backend=backend)(*inputs), model(*inputs))
+
+
+@warnings
+@pytest.mark.slow
+@pytest.mark.parametrize("make", INDUCED)
+def test_compile_by_inductor(make: Callable[[], Case]) -> None:
+    test_compile_in_one_graph(make, "inductor")
 
 
 @warnings
@@ -107,7 +119,7 @@ def test_export_for_any_number_of_tokens(make: Callable[[], Case]) -> None:
 
 @warnings
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [mlp, int8, small_bert])
+@pytest.mark.parametrize("make", INDUCED)
 def test_aot_inductor(make: Callable[[], Case], tmp_path: Path) -> None:
     model, inputs = make()
     with torch.no_grad():

@@ -181,6 +181,16 @@ def test_gossamer_alone_imports_nothing_of_transformers() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_a_transformers_without_a_register_goes_on_working(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "gossamer.hf.quantizer", None)  # importing it is an ImportError now
+    model = gs.sparsify_(bert(), "75%")
+    assert isinstance(model.classifier.weight, gs.SparseTensor)
+    assert getattr(model, "hf_quantizer", None) is None
+    assert "can't keep sparse weights with this transformers" in caplog.text
+
+
 def test_another_quantizer_is_left_alone() -> None:
     model = bert()
     model.hf_quantizer = other = object()

@@ -147,6 +147,11 @@ def test_transformers_models(make: Any, tmp_path: Path) -> None:
     assert not any(info.values()), info
     with torch.no_grad():
         assert torch.equal(loaded(**given).logits, after)
+    again = auto.from_pretrained(tmp_path)
+    gs.densify_(again).save_pretrained(tmp_path / "dense")
+    with torch.no_grad():
+        dense = auto.from_pretrained(tmp_path / "dense")
+        torch.testing.assert_close(dense(**given).logits, after, rtol=1e-4, atol=1e-5)
     base = tf.AutoModel.from_pretrained(tmp_path)
     ours = model.base_model
     assert torch.equal(base(**given).last_hidden_state, ours(**given).last_hidden_state)
@@ -159,6 +164,15 @@ def test_what_is_refused() -> None:
         quantize(gs.from_dense(torch.eye(4), gs.CSR()))
     with pytest.raises(ValueError, match="not finite"):
         quantize(gs.from_dense(torch.tensor([[float("nan"), 0.0]]), gs.formats.PackedCSR()))
+
+
+def test_dense_again() -> None:
+    model, x = gs.quantize_(network()), torch.randn(5, 64)
+    expected = model(x)
+    gs.densify_(model)
+    assert type(model[0]) is nn.Linear and not gs.nn.sparse_parameters(model)
+    torch.testing.assert_close(model(x), expected)
+    assert type(gs.densify_(gs.quantize_(layer(8, 8, gs.formats.PackedCSR())))) is nn.Linear
 
 
 def test_where() -> None:

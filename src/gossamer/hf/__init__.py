@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib.abc
 import importlib.util
+import logging
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -20,6 +21,7 @@ from torch import nn
 from gossamer.nn.surgery import listeners
 
 _REGISTER = "transformers.quantizers.auto"
+log = logging.getLogger("gossamer")
 
 
 def attach(model: nn.Module) -> nn.Module:
@@ -34,13 +36,28 @@ def attach(model: nn.Module) -> nn.Module:
     >>> model = gs.hf.attach(torch.nn.Linear(4, 4))  # not of transformers: nothing happens
     """
     utils = sys.modules.get("transformers.modeling_utils")
-    if utils is not None:
+    quantizer = None if utils is None else enter()
+    if utils is not None and quantizer is not None:
         for module in model.modules():
             if isinstance(module, utils.PreTrainedModel):
-                from gossamer.hf.quantizer import tell
-
-                tell(module)
+                quantizer.tell(module)
     return model
+
+
+def enter() -> ModuleType | None:
+    """Enter our quantizer in transformers' register; None where this transformers has no place for one.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> gs.hf.enter().SparseQuantizer.__name__
+    'SparseQuantizer'
+    """
+    try:
+        return importlib.import_module("gossamer.hf.quantizer")
+    except ImportError as error:  # an old transformers: it must go on working, as it would without us
+        log.warning("save_pretrained and from_pretrained can't keep sparse weights with this transformers: %s", error)
+        return None
 
 
 class _Watch(importlib.abc.MetaPathFinder):
@@ -67,7 +84,7 @@ class _Then(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self.loader.exec_module(module)
-        importlib.import_module("gossamer.hf.quantizer")
+        enter()
 
     def __getattr__(self, name: str) -> Any:  # who asks for the source gets it
         return getattr(self.loader, name)
@@ -75,8 +92,8 @@ class _Then(importlib.abc.Loader):
 
 listeners.append(attach)
 if _REGISTER in sys.modules:
-    importlib.import_module("gossamer.hf.quantizer")
+    enter()
 else:
     sys.meta_path.insert(0, _Watch())
 
-__all__ = ["attach"]
+__all__ = ["attach", "enter"]

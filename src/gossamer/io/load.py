@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from gossamer.io.read import File
 from gossamer.io.write import state_of
-from gossamer.nn.int8 import expect_int8, put
-from gossamer.nn.surgery import made_sparse, replace
+from gossamer.nn.int8 import expect_int8
+from gossamer.nn.surgery import made_sparse, put, replace
 from gossamer.tensor import SparseTensor
 
 #: Bytes of a file that is read once and held, rather than read twice.
@@ -25,8 +25,8 @@ def load(
 
     Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
-    model has, and are read one by one: beyond the model, memory is needed for one tensor. Where the file has int8
-    weights, linear layers become :class:`gossamer.nn.Int8Linear`.
+    model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
+    64 MB, which is read only once. Where the file has int8 weights, linear layers become :class:`gossamer.nn.Int8Linear`.
 
     Parameters
     ----------

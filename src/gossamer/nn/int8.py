@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.formats.packed import PackedRows
 from gossamer.nn.names import Where, chosen, inputs_first
-from gossamer.nn.surgery import made_sparse
+from gossamer.nn.surgery import made_sparse, put
 from gossamer.ops.packed import linear_int8
 from gossamer.tensor import SparseTensor
 
@@ -79,6 +79,20 @@ class Int8Linear(nn.Module):
         """Return the weight as [outputs, inputs] in float32: what it stands for."""
         weight = self.weight.to_dense().float()
         return (weight.t() if self.inputs_first else weight) * self.scale.float()[:, None]
+
+    def as_dense(self) -> nn.Module:
+        """Return a dense layer with the same outputs: a Linear, or a Conv1D where it was one."""
+        weight = self.dense()
+        with torch.device("meta"):
+            if self.inputs_first:
+                from transformers.pytorch_utils import Conv1D
+
+                made: nn.Module = Conv1D(self.out_features, self.in_features)
+            else:
+                made = nn.Linear(self.in_features, self.out_features)
+        made.weight = nn.Parameter(weight.t().contiguous() if self.inputs_first else weight, requires_grad=False)
+        made.bias = self.bias  # type: ignore[assignment]
+        return made.train(self.training)
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
@@ -179,12 +193,6 @@ def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
             put(model, name, Int8Linear.empty_like(layer))
             taken[name] = layer
     return taken
-
-
-def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Let a module of a model be another."""
-    path, _, last = name.rpartition(".")
-    setattr(model.get_submodule(path), last, module)
 
 
 def _packed(module: nn.Module) -> bool:
