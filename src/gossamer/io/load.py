@@ -10,8 +10,12 @@ from torch import Tensor, nn
 
 from gossamer.io.read import File
 from gossamer.io.write import state_of
-from gossamer.nn.surgery import made_sparse, replace
+from gossamer.nn.int8 import expect_int8
+from gossamer.nn.surgery import made_sparse, put, replace
 from gossamer.tensor import SparseTensor
+
+#: Bytes of a file that is read once and held, rather than read twice.
+_SMALL = 1 << 26
 
 
 def load(
@@ -21,7 +25,8 @@ def load(
 
     Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
-    model has, and are read one by one: beyond the model, memory is needed for one tensor.
+    model has, and are read one by one: beyond the model, memory is needed for one tensor. Where the file has int8
+    weights, linear layers become :class:`gossamer.nn.Int8Linear`.
 
     Parameters
     ----------
@@ -49,14 +54,25 @@ def load(
     0.75
     """
     with File(path) as file:
-        names = _fitting(file, state_of(model), strict)
-        for name in names:
-            file[name]  # whoever is broken says so before the model is touched
+        small = os.path.getsize(path) <= _SMALL
+        before = expect_int8(model, file.int8_layers())
+        try:
+            names = _fitting(file, state_of(model), strict)
+            held = {}
+            for name in names:
+                tensor = file[name]  # whoever is broken says so before the model is touched
+                if name not in file.tied and (small or _find(model, name).device.type == "meta"):
+                    held[name] = tensor  # in a meta model it takes the place that it will have
+                del tensor
+        except BaseException:
+            for name, layer in before.items():
+                put(model, name, layer)
+            raise
         done: set[int] = set()
         for name in names:
             target = _find(model, name)
             if id(target) not in done:
-                _put(model, name, target, file[name], device)
+                _put(model, name, target, held.pop(name) if name in held else file[name], device)
                 done.add(id(target))
     made_sparse(model)
     return model

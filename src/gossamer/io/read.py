@@ -51,6 +51,7 @@ class File(Mapping[str, Tensor]):
         #: Names that are tied to another: they are the same tensor.
         self.tied: dict[str, str] = page["tied"]
         self._digests: dict[str, str] = page["sha256"]
+        self._checked: set[str] = set()  # what bytes of this SHA-256 promise need not be checked again
         self._names: list[str] = page["names"]
 
     def __enter__(self) -> File:
@@ -73,9 +74,11 @@ class File(Mapping[str, Tensor]):
                 raise KeyError(name)
             return self._bytes(name)
         try:
-            return put_together(name, self.records[name], self._bytes)
+            tensor = put_together(name, self.records[name], self._bytes, known=name in self._checked)
         except ValueError as error:
             raise error if isinstance(error, BadFile) else self._reader.bad(str(error)) from None
+        self._checked.add(name)
+        return tensor
 
     def digest(self, name: str) -> tuple[str, ...]:
         """Return the SHA-256 of each array of a tensor: equal for equal tensors."""
@@ -87,6 +90,12 @@ class File(Mapping[str, Tensor]):
         """Return the shape of a tensor without reading it."""
         name = self.tied.get(name, name)
         return tuple(self.records[name]["shape"] if name in self.records else self._reader.header.entries[name].shape)
+
+    def int8_layers(self) -> list[str]:
+        """Return the names of layers whose weight is sparse, in int8, with a scale beside it."""
+        entries = self._reader.header.entries
+        small = [n.removesuffix(".weight") for n in self.records if entries[f"{n}:values"].dtype == "I8"]
+        return [name for name in small if f"{name}.scale" in self._names]
 
     def bad(self, what: str) -> BadFile:
         """Return the error that says what is wrong with this file."""

@@ -76,6 +76,8 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
 
 
 def _described(name: str, tensor: Any, dense: bool) -> tuple[dict[str, _Size], Record | None]:
+    if dense and isinstance(tensor, SparseTensor):
+        return {name: (_known(name, tensor._values), tuple(tensor._dense_shape))}, None
     parts, record = _parts(name, tensor, dense)
     return {key: (_known(key, part), tuple(part.shape)) for key, part in parts.items()}, record
 

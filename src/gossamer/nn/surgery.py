@@ -69,6 +69,8 @@ def sparsify_(
     names = chosen(weights, where)
     if where is None and not isinstance(how, Mapping):
         names = [name for name in names if id(weights[name]) not in _embedded(model)]
+        if not names:
+            raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
     plan = _plan(how, names)
     turned = {id(m.weight) for m in model.modules() if inputs_first(m)}
     made: dict[str, Tensor] = {}
@@ -131,10 +133,21 @@ def densify_(model: nn.Module) -> nn.Module:
     >>> int((model.weight == 0).sum())
     48
     """
+    for path, module in list(model.named_modules()):
+        if hasattr(module, "as_dense"):  # a layer that holds more than a sparse weight knows what it stands for
+            if not path:
+                return module.as_dense()
+            put(model, path, module.as_dense())
     for parameter in list(model.parameters()):
         if isinstance(parameter, SparseTensor):
             replace(parameter, parameter.detach().to_dense())
     return model
+
+
+def put(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Let a module of a model be another."""
+    path, _, last = name.rpartition(".")
+    setattr(model.get_submodule(path), last, module)
 
 
 def sparse_parameters(model: nn.Module) -> dict[str, SparseTensor]:

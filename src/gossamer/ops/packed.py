@@ -17,6 +17,7 @@ from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, values_of
 
 _forward_op = torch.ops.gossamer.rows_forward.default
+_int8_op = torch.ops.gossamer.rows_int8.default
 
 
 @implements(F.linear, (Dense, PackedRows, Dense))
@@ -140,6 +141,18 @@ def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
         return _forward_op(*arrays, values, x, bias, *sizes, 0)
     shift = None if bias is None else bias.float()
     return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, 0).to(x.dtype)
+
+
+def linear_int8(x: Tensor, weight: SparseTensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+    """Return x @ weight.T + bias for a packed weight of int8 values and the scales of its rows."""
+    arrays, sizes = _rows(weight)
+    flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    flat = (flat if flat.dtype is torch.float32 else flat.float()).contiguous()
+    scale = scale if scale.dtype is torch.float32 else scale.float()
+    shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
+    out = _int8_op(*arrays, weight._component("_values"), scale, flat, shift, *sizes, 0)
+    out = out if x.dim() == 2 else out.view(*x.shape[:-1], out.shape[-1])
+    return out if x.dtype is torch.float32 else out.to(x.dtype)
 
 
 class PackedLinear(torch.autograd.Function):

@@ -5,6 +5,7 @@ Three operators, each in the others' gradients, so that they differentiate as of
 
 - ``rows_linear``: act(x @ A.T + bias); ``rows_forward`` is the same for calls that autograd has no part in,
 - ``rows_linear_t``: g @ A,
+- ``rows_int8``: rows_linear of int8 values, each row with a scale; its weight has no gradient,
 - ``rows_sample``: sum over tokens of left[:, row] * right[:, col] at every place.
 """
 
@@ -25,6 +26,9 @@ _SIZES = "int rows, int cols, int block, int tile, int window, int per"
 _library = torch.library.Library("gossamer", "FRAGMENT")
 for _name in ("rows_linear", "rows_forward"):
     _library.define(f"{_name}({_A}, Tensor values, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor")
+_library.define(
+    f"rows_int8({_A}, Tensor values, Tensor scale, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
+)
 _library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}) -> Tensor")
 _library.define(f"rows_sample({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
 
@@ -101,6 +105,11 @@ def _(row: Any, pos: Any, crd: Any, values: Any, x: Tensor, bias: Any, rows: int
     return x.new_empty((x.shape[0], rows))
 
 
+@torch.library.register_fake("gossamer::rows_int8", lib=_library)
+def _(row: Any, pos: Any, crd: Any, values: Any, scale: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows))
+
+
 @torch.library.register_fake("gossamer::rows_linear_t", lib=_library)
 def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: int, *sizes: int) -> Tensor:
     return grad.new_empty((grad.shape[0], cols))
@@ -129,6 +138,17 @@ def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return (None, None, None, grad_values, grad_x, grad_bias, *(None,) * 7)
 
 
+def _int8_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *arrays, values, scale, _, bias = ctx.saved_tensors
+    *sizes, activation = ctx.rest
+    if activation:
+        raise NotImplementedError("a fused activation has no gradient: apply it after the product")
+    grad = grad.contiguous()
+    needs = ctx.needs_input_grad
+    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values.float(), grad * scale, *sizes) if needs[5] else None
+    return (*(None,) * 5, grad_x, grad.sum(0) if bias is not None and needs[6] else None, *(None,) * 7)
+
+
 def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, values, x = ctx.saved_tensors
     sizes = ctx.rest
@@ -152,6 +172,7 @@ def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 for _name, _backward in (
     ("rows_linear", _linear_backward),
+    ("rows_int8", _int8_backward),
     ("rows_linear_t", _linear_t_backward),
     ("rows_sample", _sample_backward),
 ):

@@ -3,6 +3,7 @@
 // (gossamer/ops/packed_kernels.py); here are the functions for CPU tensors.
 //
 //   rows_linear(row?, pos?, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
+//   rows_int8(row?, pos?, crd, values, scale, x, bias?, rows, ..., activation) -> out, of int8 values times scale[row]
 //   rows_sample(row?, pos?, crd, left, right, rows, cols, block, tile, window, per) -> grad
 #include <cstdint>
 #include <cstring>
@@ -33,7 +34,7 @@ namespace {
 
 constexpr uint64_t TORCH_2_11 = (2ull << 56) | (11ull << 48);
 constexpr int32_t MOST_ROWS = 4096;  // of a block
-constexpr int32_t UINT8 = 0, INT32 = 3, FLOAT32 = 6;  // torch's numbers of these types, the same in every version
+constexpr int32_t UINT8 = 0, INT8 = 1, INT32 = 3, FLOAT32 = 6;  // torch's numbers of these types, the same in every version
 
 void check(int32_t error) {
   if (error) throw std::runtime_error("gossamer: a function of torch failed");
@@ -167,15 +168,11 @@ struct SampleJob {
   }
 };
 
-void rows_linear(Value* stack, uint64_t, uint64_t) {
-  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
-  Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
-  ProductJob job{{}, &gossamer::kernels()};
+// What all products have: the rows p.a, tokens, bias, activation; returns out.
+Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor& bias, Value activation) {
   gossamer::Product& p = job.p;
-  p.a = rows_of(row, pos, crd, stack + 6);
-  p.activation = int64_t(stack[12]);
+  p.activation = int64_t(activation);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-  p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
   p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
   p.tokens = x.size(0), p.ldo = p.a.rows, p.wide = gossamer::wide_panels();
   p.bias = bias ? bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]") : nullptr;
@@ -183,7 +180,26 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
   if (p.tokens && p.a.rows) parallel(job.kernels->items(p), crd.size(0) * p.tokens, &job);
-  stack[0] = out.release();
+  return out.release();
+}
+
+void rows_linear(Value* stack, uint64_t, uint64_t) {
+  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
+  Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
+  ProductJob job{{}, &gossamer::kernels()};
+  job.p.a = rows_of(row, pos, crd, stack + 6);
+  job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
+  stack[0] = product(job, crd, x, bias, stack[12]);
+}
+
+void rows_int8(Value* stack, uint64_t, uint64_t) {
+  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
+  Tensor values(stack[3]), scale(stack[4]), x(stack[5]), bias(optional(stack[6]));
+  ProductJob job{{}, &gossamer::kernels()};
+  job.p.a = rows_of(row, pos, crd, stack + 7);
+  job.p.a.bytes = values.line<const int8_t>(INT8, crd.size(0), "values must be int8, as many as crd");
+  job.p.a.scale = scale.line<const float>(FLOAT32, job.p.a.rows, "scale must be float32 [rows]");
+  stack[0] = product(job, crd, x, bias, stack[13]);
 }
 
 void rows_sample(Value* stack, uint64_t, uint64_t) {
@@ -209,6 +225,7 @@ struct Register {
     check(aoti_torch_library_init_impl("gossamer", "CPU", __FILE__, __LINE__, &library));
     check(torch_library_impl(library, "rows_linear", rows_linear, TORCH_2_11));
     check(torch_library_impl(library, "rows_forward", rows_linear, TORCH_2_11));  // the same, below autograd
+    check(torch_library_impl(library, "rows_int8", rows_int8, TORCH_2_11));
     check(torch_library_impl(library, "rows_sample", rows_sample, TORCH_2_11));
   }
 } registered;

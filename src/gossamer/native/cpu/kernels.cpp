@@ -51,7 +51,7 @@ static int64_t items(const Product& p) {
 // Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
 static void product(const Product& p, int64_t begin, int64_t end) {
 #if defined(__AVX512F__)
-  if (by_windows(p)) return multiply_windows(p, begin, end);
+  if (by_windows(p)) return p.a.bytes ? multiply_windows<int8_t>(p, begin, end) : multiply_windows<float>(p, begin, end);
 #endif
   if (p.tokens == 1) return multiply_token(p, begin, end);
   const int64_t blocks = p.a.blocks(), n = panel_tokens(p);

@@ -64,21 +64,23 @@ INLINE float activate_one(float v, int64_t activation) {
   return activation ? activate<4>(one, activation)[0] : v;
 }
 
-// Lines [0, count) of a panel to columns [first, ...) of `tokens` rows of out; plus bias, through the activation.
+// Lines [0, count) of a panel to columns [first, ...) of `tokens` rows of out; times scale, plus bias, through the
+// activation.
 template <int W, int T>
-static void unpack_panel(const float* panel, int64_t count, int64_t first, const float* bias, int64_t activation,
-                         float* out, int64_t ldo, int64_t tokens) {
+static void unpack_panel(const float* panel, int64_t count, int64_t first, const float* scale, const float* bias,
+                         int64_t activation, float* out, int64_t ldo, int64_t tokens) {
   constexpr int N = T * W;
   for (int64_t c = 0; count >= W && c < count; c += W) {
     const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
     const Vec<W> shift = bias ? load<W>(bias + first + from) : Vec<W>{};
+    const Vec<W> factor = scale ? load<W>(scale + first + from) : Vec<W>{};
     for (int t = 0; t < T; t++) {
       Vec<W> a[W];
 #pragma GCC unroll 16
       for (int i = 0; i < W; i++) a[i] = load<W>(panel + (from + i) * N + t * W);
       transpose<W>(a);
 #pragma GCC unroll 16
-      for (int i = 0; i < W; i++) a[i] += shift;
+      for (int i = 0; i < W; i++) a[i] = scale ? a[i] * factor + shift : a[i] + shift;
       if (activation)
         for (int i = 0; i < W; i++) a[i] = activate<W>(a[i], activation);
       const int64_t left = tokens - t * W < W ? tokens - t * W : W;
@@ -92,5 +94,6 @@ static void unpack_panel(const float* panel, int64_t count, int64_t first, const
   }
   for (int64_t c = 0; count < W && c < count; c++)
     for (int64_t token = 0; token < tokens; token++)
-      out[token * ldo + first + c] = activate_one(panel[c * N + token] + (bias ? bias[first + c] : 0.0f), activation);
+      out[token * ldo + first + c] = activate_one(
+          panel[c * N + token] * (scale ? scale[first + c] : 1.0f) + (bias ? bias[first + c] : 0.0f), activation);
 }

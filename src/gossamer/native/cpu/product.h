@@ -18,8 +18,8 @@
 
 // R values at once, and one of them to all lanes.
 template <int W, int R> struct Spread {
-  INLINE_MEMBER const float* load(const float* v) const { return v; }
-  INLINE_MEMBER Vec<W> to_all(const float* v, int r) const { return broadcast<W>(v[r]); }
+  template <class V> INLINE_MEMBER const V* load(const V* v) const { return v; }
+  template <class V> INLINE_MEMBER Vec<W> to_all(const V* v, int r) const { return broadcast<W>(float(v[r])); }
 };
 #if defined(__AVX512F__)
 template <> struct Spread<16, 4> {
@@ -31,7 +31,7 @@ template <> struct Spread<16, 4> {
       asm("" : "+v"(lane[r]));  // a register each: left alone, gcc makes broadcasts of memory again
     }
   }
-  INLINE_MEMBER __m512 load(const float* v) const { return _mm512_castps128_ps512(_mm_loadu_ps(v)); }
+  template <class V> INLINE_MEMBER __m512 load(const V* v) const { return _mm512_castps128_ps512(load4(v)); }
   INLINE_MEMBER Vec<16> to_all(__m512 v, int r) const {
     __m512 w = _mm512_permutexvar_ps(lane[r], v);
     asm("" : "+v"(w));
@@ -40,7 +40,7 @@ template <> struct Spread<16, 4> {
 };
 #endif
 
-template <int W, int T, int R, bool REGULAR>
+template <int W, int T, int R, bool REGULAR, class V>
 static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums) {
   constexpr int N = T * W;
   const int64_t groups = a.groups(), jump = (a.window + 1) * N;
@@ -60,7 +60,8 @@ static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* pane
 #pragma GCC unroll 4
         for (int t = 0; t < T; t++) acc[r][t] = load<W>(line[r] + t * W);
       }
-      const float *v = a.values + first + s, *from = panel;
+      const V* v = a.first_value<V>() + first + s;
+      const float* from = panel;
       const uint8_t* c = a.crd + first + s;
       const Spread<W, R> spread;
       int64_t left = a.per;
@@ -96,8 +97,13 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
   for (int64_t b = b0; b < b1; b++) {
     memset(sums, 0, a.block * N * sizeof(float));
     for (int64_t k = 0; k < tiles; k++)
-      if (a.per) multiply_tile<W, T, R, true>(a, b, k, panels + k * panel, sums);
-      else multiply_tile<W, T, R, false>(a, b, k, panels + k * panel, sums);
-    unpack_panel<W, T>(sums, a.height(b), b * a.block, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
+      if (a.bytes) {
+        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums);
+        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums);
+      } else {
+        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums);
+        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums);
+      }
+    unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }
 }

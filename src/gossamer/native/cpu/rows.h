@@ -27,6 +27,8 @@ struct Rows {
   const int32_t* pos;        // [blocks * tiles * block / 16 + 1]; regular: none
   const uint8_t* crd;        // [steps * 16]
   const float* values;       // [steps * 16]
+  const int8_t* bytes;       // instead of values, with a scale for each row: value = bytes * scale
+  const float* scale;        // [rows], or null
 
   // What follows from the sizes: divisions are slow enough to be done once.
   struct Counts {
@@ -52,10 +54,14 @@ struct Rows {
     const int32_t* p = pos + (b * n.tiles + k) * n.groups + g;
     return p[1] - p[0];
   }
+  template <class V> const V* first_value() const;  // of values, or of bytes
   const int32_t* row_of(int64_t b, int64_t k, int64_t g) const {
     return per ? row + g * LANES : row + ((b * n.tiles + k) * n.groups + g) * LANES;
   }
 };
+
+template <> inline const float* Rows::first_value<float>() const { return values; }
+template <> inline const int8_t* Rows::first_value<int8_t>() const { return bytes; }
 
 enum Activation : int64_t { NONE = 0, RELU = 1, GELU = 2, SILU = 3 };
 

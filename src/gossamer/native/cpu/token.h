@@ -17,7 +17,7 @@ INLINE __m512 lookup128(const __m512* x, __m128i bytes) {
 }
 
 // Tiles of at most 128 columns; x has 128 readable activations.
-static void token_tile_lookup(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
+template <class V> static void token_tile_lookup(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
   __m512 table[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; i++) table[i] = _mm512_loadu_ps(x + 16 * i);
@@ -25,11 +25,11 @@ static void token_tile_lookup(const Rows& a, int64_t b, int64_t k, const float* 
   for (int64_t g = 0; g < a.groups(); g++) {
     const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
     if (!steps) continue;
-    const float* v = a.values + first;
+    const V* v = a.first_value<V>() + first;
     const uint8_t* c = a.crd + first;
     const auto step = [&](int64_t j, __m512 acc) __attribute__((always_inline)) {
       const __m128i bytes = _mm_loadu_si128((const __m128i*)(c + j * LANES));
-      return _mm512_mask3_fmadd_ps(lookup128(table, bytes), _mm512_loadu_ps(v + j * LANES), acc,
+      return _mm512_mask3_fmadd_ps(lookup128(table, bytes), load16(v + j * LANES), acc,
                                    _mm_cmpneq_epi8_mask(bytes, unused));
     };
     __m512 acc = _mm512_setzero_ps(), other = acc;
@@ -49,13 +49,14 @@ static void token_tile_lookup(const Rows& a, int64_t b, int64_t k, const float* 
 }
 #endif
 
-static void token_tile(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
+template <class V> static void token_tile(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
   for (int64_t g = 0; g < a.groups(); g++) {
     const int64_t first = a.first(b, k, g) * LANES, steps = a.steps(b, k, g);
     const int32_t* row = a.row_of(b, k, g);
     for (int s = 0; s < LANES; s += 8) {
       float sum[8] = {};
-      const float *v = a.values + first + s, *from = x;
+      const V* v = a.first_value<V>() + first + s;
+      const float* from = x;
       const uint8_t* c = a.crd + first + s;
       int64_t left = a.per;
       for (int64_t j = 0; j < steps; j++, v += LANES, c += LANES) {
@@ -83,14 +84,17 @@ static void multiply_token(const Product& p, int64_t b0, int64_t b1) {
     for (int64_t k = 0; k < tiles; k++) {
 #if defined(__AVX512F__)
       if (!a.per && a.tile <= 128) {
-        token_tile_lookup(a, b, k, x + k * lines, y);
+        if (a.bytes) token_tile_lookup<int8_t>(a, b, k, x + k * lines, y);
+        else token_tile_lookup<float>(a, b, k, x + k * lines, y);
         continue;
       }
 #endif
-      token_tile(a, b, k, x + k * lines, y);
+      if (a.bytes) token_tile<int8_t>(a, b, k, x + k * lines, y);
+      else token_tile<float>(a, b, k, x + k * lines, y);
     }
     const int64_t first = b * a.block, count = a.height(b);
     for (int64_t i = 0; i < count; i++)
-      p.out[first + i] = activate_one(y[i] + (p.bias ? p.bias[first + i] : 0.0f), p.activation);
+      p.out[first + i] = activate_one(
+          y[i] * (a.scale ? a.scale[first + i] : 1.0f) + (p.bias ? p.bias[first + i] : 0.0f), p.activation);
   }
 }

@@ -13,6 +13,19 @@ template <int W> using Ints = typename Types<W>::ints;
 template <int W> INLINE Vec<W> load(const float* p) { return *reinterpret_cast<const Vec<W>*>(p); }
 template <int W> INLINE void store(float* p, Vec<W> v) { *reinterpret_cast<Vec<W>*>(p) = v; }
 
+#if defined(__AVX512F__)
+INLINE __m512 load16(const float* v) { return _mm512_loadu_ps(v); }
+INLINE __m512 load16(const int8_t* v) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)v)));
+}
+INLINE __m128 load4(const float* v) { return _mm_loadu_ps(v); }
+INLINE __m128 load4(const int8_t* v) {
+  int32_t four;
+  memcpy(&four, v, 4);
+  return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(four)));
+}
+#endif
+
 // One load to all lanes, kept in a register: left alone, gcc loads it again for each use.
 template <int W> INLINE Vec<W> broadcast(float s) {
   Vec<W> v = s - Vec<W>{};

@@ -13,12 +13,12 @@
 constexpr int G = 4, QUAD = G * LANES;  // groups at a time, and their rows
 
 // Windows [w0, w1) of GG groups and T tokens. LAST: some of their 32 activations lie behind the end of x.
-template <int GG, int T, bool LAST>
-INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, int64_t ldx, const float* values,
+template <int GG, int T, bool LAST, class V>
+INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, int64_t ldx, const V* values,
                          const uint8_t* crd, __m512 (&acc)[GG][T]) {
   const int64_t each = a.windows() * a.per * LANES;  // places of a group
   const __m128i unused = _mm_set1_epi8(char(a.window));
-  const float* v = values + w0 * a.per * LANES;
+  const V* v = values + w0 * a.per * LANES;
   const uint8_t* c = crd + w0 * a.per * LANES;
   for (int64_t w = w0; w < w1; w++) {
     __m512 low[T], high[T];
@@ -36,7 +36,7 @@ INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, 
         const __m128i bytes = _mm_loadu_si128((const __m128i*)(c + g * each));
         const __mmask16 used = _mm_cmpneq_epi8_mask(bytes, unused);
         const __m512i named = _mm512_cvtepu8_epi32(bytes);
-        __m512 value = _mm512_loadu_ps(v + g * each);
+        __m512 value = load16(v + g * each);
         asm("" : "+v"(value));
         if (T == 1) _mm_prefetch((const char*)(v + g * each + 16 * LANES), _MM_HINT_T0);
 #pragma GCC unroll 4
@@ -46,7 +46,7 @@ INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, 
   }
 }
 
-template <int GG, int T>
+template <int GG, int T, class V>
 static void windows_tokens(const Product& p, int64_t group, const float* x, float* out) {
   const Rows& a = p.a;
   const int64_t windows = a.windows(), start = group * windows * a.per * LANES;
@@ -56,32 +56,35 @@ static void windows_tokens(const Product& p, int64_t group, const float* x, floa
   for (int g = 0; g < GG; g++)
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) acc[g][t] = _mm512_setzero_ps();
-  windows_part<GG, T, false>(a, 0, whole < windows ? whole : windows, x, p.ldx, a.values + start, a.crd + start, acc);
-  windows_part<GG, T, true>(a, whole < windows ? whole : windows, windows, x, p.ldx, a.values + start, a.crd + start, acc);
+  const V* values = a.first_value<V>() + start;
+  const int64_t inside = whole < windows ? whole : windows;
+  windows_part<GG, T, false>(a, 0, inside, x, p.ldx, values, a.crd + start, acc);
+  windows_part<GG, T, true>(a, inside, windows, x, p.ldx, values, a.crd + start, acc);
 #pragma GCC unroll 4
   for (int g = 0; g < GG; g++) {
     const int64_t row = (group + g) * LANES, left = a.rows - row;
     if (left <= 0) return;
     const __mmask16 mask = left >= LANES ? 0xFFFF : __mmask16((1u << left) - 1);
+    const __m512 factor = a.scale ? _mm512_maskz_loadu_ps(mask, a.scale + row) : _mm512_set1_ps(1.0f);
     const __m512 shift = p.bias ? _mm512_maskz_loadu_ps(mask, p.bias + row) : _mm512_setzero_ps();
 #pragma GCC unroll 4
     for (int t = 0; t < T; t++) {
-      __m512 sum = _mm512_add_ps(acc[g][t], shift);
+      __m512 sum = _mm512_fmadd_ps(acc[g][t], factor, shift);
       if (p.activation) sum = (__m512)activate<16>((Vec<16>)sum, p.activation);
       _mm512_mask_storeu_ps(out + t * p.ldo + row, mask, sum);
     }
   }
 }
 
-template <int GG>
+template <int GG, class V>
 static void windows_groups(const Product& p, int64_t group, int64_t first, int64_t end) {
   int64_t t = first;
-  for (; t + 4 <= end; t += 4) windows_tokens<GG, 4>(p, group, p.x + t * p.ldx, p.out + t * p.ldo);
+  for (; t + 4 <= end; t += 4) windows_tokens<GG, 4, V>(p, group, p.x + t * p.ldx, p.out + t * p.ldo);
   const float* x = p.x + t * p.ldx;
   float* out = p.out + t * p.ldo;
-  if (end - t == 3) windows_tokens<GG, 3>(p, group, x, out);
-  if (end - t == 2) windows_tokens<GG, 2>(p, group, x, out);
-  if (end - t == 1) windows_tokens<GG, 1>(p, group, x, out);
+  if (end - t == 3) windows_tokens<GG, 3, V>(p, group, x, out);
+  if (end - t == 2) windows_tokens<GG, 2, V>(p, group, x, out);
+  if (end - t == 1) windows_tokens<GG, 1, V>(p, group, x, out);
 }
 
 constexpr int64_t SHARE = 64;  // tokens of an item: their activations stay in the second-level cache
@@ -89,14 +92,14 @@ constexpr int64_t SHARE = 64;  // tokens of an item: their activations stay in t
 static int64_t quads(const Rows& a) { return (a.rows + QUAD - 1) / QUAD; }
 
 // Item i: tokens i / quads, rows i % quads.
-static void multiply_windows(const Product& p, int64_t begin, int64_t end) {
+template <class V> static void multiply_windows(const Product& p, int64_t begin, int64_t end) {
   const int64_t each = quads(p.a), groups = (p.a.rows + LANES - 1) / LANES;
   for (int64_t i = begin; i < end; i++) {
     const int64_t first = i / each * SHARE, last = first + SHARE < p.tokens ? first + SHARE : p.tokens;
     int64_t group = i % each * G;
-    if (group + G <= groups) windows_groups<G>(p, group, first, last);
+    if (group + G <= groups) windows_groups<G, V>(p, group, first, last);
     else
-      for (; group < groups; group++) windows_groups<1>(p, group, first, last);
+      for (; group < groups; group++) windows_groups<1, V>(p, group, first, last);
   }
 }
 
