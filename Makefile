@@ -71,7 +71,7 @@ browser:  # optional: the tests open the report in chromium, and say that they s
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	    && echo '▸ chromium, for the tests of the report' \
-	    && timeout 180 apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || \
+	    && timeout 120 apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1; } || \
 	  echo 'no chromium: the tests of the report in a browser are skipped (Debian: apt-get install chromium)'
 
 unit: $(STAMP) browser  ## tests (pytest)
@@ -94,5 +94,5 @@ format: $(STAMP)  ## let ruff put style right
 	@$(BIN)/ruff format -q
 
 clean:  ## remove everything that make made
-	rm -rf $(VENV) site out dist build .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) site out dist build gossamer-report.html .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

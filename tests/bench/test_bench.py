@@ -1,6 +1,8 @@
 """The room of benchmarks: suites are found, run quickly, and are shown."""
 
+import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -40,6 +42,16 @@ def test_cpu_quick_measures_and_shows(monkeypatch):
     assert table.row_count == len(names)
     gains = cpu.gains(results["linear"])
     assert gains[1, 1, "dense"] == 1.0
+
+
+def test_published_results_of_pruning_become_tables():
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "pruning.json"
+    results = json.loads(path.read_text())
+    for found in results["speed"]["cpu"], results["speed"]["elapsed"]:
+        found["sparsegpt"].setdefault("size", 4096)
+    titles = [table.title for table in bench.tables("pruning", results)]
+    assert len(titles) == 5
+    assert "accuracy" in titles[0]
 
 
 def test_any_results_become_tables():

@@ -85,6 +85,17 @@ def test_several_models_and_tensors_by_name():
     assert [x.name for x in found.layers] == ["0.weight", "2.weight"]  # biases are no layers
 
 
+def test_int8_layers_are_measured_as_they_run():
+    model = gs.quantize_(gs.sparsify_(network(), {"0": "90%", "2": None}, format=gs.formats.PackedCSR()))
+    found = gs.report(model, None, tokens=[1])
+    eight = found.layers[0]
+    assert (eight.name, eight.format, eight.kernel) == ("0.weight", "PackedCSR() int8", "nn.int8.Int8Linear")
+    assert eight.dense_bytes == 64 * 128 * 4
+    assert eight.times[0].us > 0
+    found = gs.report(dict(model.named_parameters()), None, tokens=[1])
+    assert not found.layers[0].times  # a file doesn't tell how its int8 values are meant
+
+
 def test_zeros_of_another_tool_are_seen():
     model = network()
     with torch.no_grad():

@@ -9,15 +9,17 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from rich.table import Table
 from torch import nn
 
 import gossamer as gs
 from gossamer import prune
 from gossamer.bench.pruning_data import MiniLM, digits, embed, embedding, pairs, small_cnn
+from gossamer.bench.show import rows_of
 from gossamer.progress import progress
 from gossamer.prune.fisher import BlockFisher
 
@@ -228,3 +230,38 @@ def run(quick: bool = True, parts: Sequence[str] | None = None) -> dict[str, Any
             found[name] = chosen[name]()
             tell(name, None, 1)
     return found
+
+
+def tables(results: dict[str, Any]) -> Iterator[Table]:
+    """Yield what a user wants to see: what each method keeps, and how long it takes."""
+    if part := results.get("cnn"):
+        yield _by_method(
+            f"digits, a small CNN, no training: accuracy (dense {part['dense']:.1%})", part["rows"], "accuracy"
+        )
+    if part := results.get("quality"):
+        for what, dense in (("cosine", 1.0), ("found", part["dense"]["found"])):
+            yield _by_method(f"MiniLM, no training: {what} (dense {dense:.1%})", part["rows"], what)
+    if part := results.get("recovery"):
+        yield rows_of(
+            f"MiniLM at {part['pattern']}, {part['steps']} steps of training",
+            [{"": name, **part[name]} for name in ("dense", "pruned", "trained")],
+        )
+    if part := results.get("speed"):
+        rows = []
+        clocks = {"CPU time, one thread": "cpu", f"elapsed, threads: {part['threads']}": "elapsed"}
+        for clock, found in ((words, part[name]) for words, name in clocks.items()):
+            gpt, fisher = found["sparsegpt"], found["fisher"]
+            rows += [
+                {"what": f"SparseGPT {gpt['size']}x{gpt['size']} to 2:4", "clock": clock, "seconds": gpt["seconds"],
+                 "as products": gpt["reference"]},
+                {"what": f"OBS by Fisher to 64:2:8, {fisher['gradients']} gradients", "clock": clock,
+                 "seconds": fisher["seconds"]},
+            ]  # fmt: skip
+        yield rows_of("how long it takes; as products: the published algorithm's operations as matrix products", rows)
+
+
+def _by_method(title: str, rows: list[dict[str, Any]], what: str) -> Table:
+    patterns = dict.fromkeys(r["pattern"] for r in rows)
+    cells = {(r["pattern"], r["method"]): f"{r[what]:.1%}" for r in rows}
+    methods = list(dict.fromkeys(r["method"] for r in rows))
+    return rows_of(title, [{"pattern": p} | {m: cells.get((p, m), "") for m in methods} for p in patterns])

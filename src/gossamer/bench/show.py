@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -31,7 +31,7 @@ def tables_of(results: Mapping[str, Any], title: str = "") -> Iterator[Table]:
             yield rows_of(where, list(value))
 
 
-def rows_of(title: str, rows: list[Mapping[str, Any]]) -> Table:
+def rows_of(title: str, rows: Sequence[Mapping[str, Any]]) -> Table:
     """Return rows as a table; a column for each name that occurs."""
     table = Table(title=title, title_justify="left")
     columns = list(dict.fromkeys(key for row in rows for key in row))

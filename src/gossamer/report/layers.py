@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from gossamer import native
 from gossamer.formats.packed import PackedRows
+from gossamer.nn.int8 import Int8Linear
 from gossamer.nn.names import LAYERS, inputs_first
 from gossamer.nn.pack import _call as call_of
 from gossamer.nn.pack import _shapes as shapes_of
@@ -90,12 +92,14 @@ class Weight:
     call: Call
     cases: tuple[tuple[str, int, tuple[int, ...]], ...]  # title, tokens, shape
     turned: bool = False  # inputs first, as the Conv1D of transformers has them
+    eight: Int8Linear | None = None  # the layer, if its values are int8 with a scale for each row
 
 
 def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
     layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if _is_layer(m)}
     measured = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d) or inputs_first(m)}
+    eights = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if isinstance(m, Int8Linear)}
     seen = shapes_of(model, example, measured)
     for name, parameter in model.named_parameters():
         module = measured.get(name)
@@ -107,8 +111,11 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
             cases += [(_title(n), n, (n, value.shape[0 if turned else 1])) for n in tokens]
         if module is not None:
             cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]
+        eight = eights.get(name)
+        if eight is not None:
+            cases += [(_title(n), n, (n, eight.in_features)) for n in tokens]
         call: Call = F.linear if module is None else call_of(module)
-        yield Weight(name, value, call, tuple(cases), turned)
+        yield Weight(name, value, call, tuple(cases), turned or (eight is not None and eight.inputs_first), eight)
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -119,7 +126,7 @@ def weights_in(tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> Iterator
     """Yield the matrices among named tensors, taken for weights of linear layers: all a file tells."""
     for name, value in tensors.items():
         if value.dim() >= 2 and (value.is_floating_point() or isinstance(value, SparseTensor)):
-            linear = value.dim() == 2 and "embed" not in name
+            linear = value.dim() == 2 and value.is_floating_point() and "embed" not in name
             cases = [(_title(n), n, (n, value.shape[1])) for n in tokens] if linear else []
             yield Weight(name, value.detach(), F.linear, tuple(cases))
 
@@ -132,7 +139,7 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     """Look at one weight, and measure it for `seconds` a case and format; 0: not at all."""
     value = weight.value
     sparse = isinstance(value, SparseTensor)
-    dense = value.to_dense() if sparse else value
+    dense = weight.eight.dense() if weight.eight is not None else value.to_dense() if sparse else value
     mask = value.mask() if isinstance(value, SparseTensor) else value != 0
     matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
     kept, size = int(mask.sum()), max(mask.numel(), 1)
@@ -142,9 +149,9 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     return LayerFacts(
         model,
         weight.name,
-        tuple(dense.shape),
+        tuple(value.shape),
         pattern,
-        str(value.format) if isinstance(value, SparseTensor) else "Dense()",
+        (str(value.format) if isinstance(value, SparseTensor) else "Dense()") + " int8" * (weight.eight is not None),
         1 - kept / size,
         kept if sparse else dense.numel(),
         stored,
@@ -160,9 +167,11 @@ def _measured(weight: Weight, dense: Tensor, seconds: float) -> Iterator[Timed]:
     with torch.no_grad():
         for title, tokens, shape in weight.cases:
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense)
-            calls = {"dense": lambda x=x: weight.call(x, dense)}
-            if isinstance(weight.value, SparseTensor):
-                calls["sparse"] = lambda x=x: weight.call(x, weight.value)
+            calls = {"dense": partial(weight.call, x, dense)}
+            if weight.eight is not None:
+                calls["sparse"] = partial(weight.eight, x)
+            elif isinstance(weight.value, SparseTensor):
+                calls["sparse"] = partial(weight.call, x, weight.value)
             times = interleaved(calls, seconds)
             yield Timed(title, tokens, times["dense"] * 1e6, times.get("sparse", times["dense"]) * 1e6)
 
@@ -172,6 +181,11 @@ def _kernel(weight: Weight) -> tuple[str, str]:
     value = weight.value
     if not isinstance(value, SparseTensor):
         return "torch", "the weight is dense"
+    if weight.eight is not None:
+        return (
+            "nn.int8.Int8Linear",
+            f"values in int8; {f'kernels for {native.isa()}' if native.load() else 'made dense'}",
+        )
     if value.dim() not in (2, 4):
         return "by the operator", f"a weight of {value.dim()} dimensions is computed as its operator asks"
     x = torch.empty(1, value.shape[1], *((8, 8) if value.dim() == 4 else ()), dtype=value.dtype, device="meta")
