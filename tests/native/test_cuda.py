@@ -67,7 +67,10 @@ def test_sources_compile(source, tmp_path):
         said = subprocess.run([*command, str(SOURCES / source)], capture_output=True, text=True, check=False)
         return f"{source} {macros} sm_{arch}\n{said.stderr}" if said.returncode else ""
 
-    wanted = [(m, a) for a in architectures for m in every if a != "80" or m.get("CLUSTER", 1) == 1]  # clusters: 90
+    # what the plan asks for on 8.0 keeps one piece of the weight under way: no bulk copies there
+    wanted = [
+        (m, a) for a in architectures for m in every if m.get("DEPTH") is None or (m["DEPTH"] == 1) == (a == "80")
+    ]
     with ThreadPoolExecutor(2) as pool:
         wrong = [text for text in pool.map(lambda pair: build(*pair), wanted) if text]
     assert not wrong, "\n".join(wrong)
