@@ -362,6 +362,7 @@ def main() -> None:
     print(table(found))
     if not arguments.quick and not arguments.only:
         plot(found, PLOT)
+        DOCS.mkdir(parents=True, exist_ok=True)
         (DOCS / "gpu-table.md").write_text(table(found) + "\n")
 
 

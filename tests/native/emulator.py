@@ -41,7 +41,7 @@ function.__doc__ = "As :func:`gossamer.native.cuda.function`."
 
 @cache
 def folder():
-    return Path(tempfile.mkdtemp(prefix="gossamer-emulated-"))
+    return tempfile.TemporaryDirectory(prefix="gossamer-emulated-")  # gone with the process
 
 
 @cache
@@ -55,7 +55,7 @@ def build(source, macros):
         for n in names
     )
     key = hashlib.sha256(repr((source, macros, text)).encode()).hexdigest()[:12]
-    unit = folder() / f"{Path(source).stem}-{key}.cpp"
+    unit = Path(folder().name) / f"{Path(source).stem}-{key}.cpp"
     unit.write_text(f'#include "emulate.h"\n#include "{source}"\n{launchers}')
     out = unit.with_suffix(".so")
     flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", "-w", *(f"-D{k}={v}" for k, v in macros)]

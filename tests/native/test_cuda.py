@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -35,12 +36,11 @@ MANY = [
 ]
 #: Every source, the macros it is built with, and the architectures it is for.
 BUILDS = {
-    "csr.cu": ([{**e, "WIDE": w} for e in ELEMENTS for w in (1, 2, 4, 8)], ("80", "90a")),
-    "rows.cu": (ELEMENTS, ("80", "90a")),
-    "transpose.cu": ([{"ELEMENT": 0}, {"ELEMENT": 2}], ("80", "90a")),
-    "vnm_any.cu": (ELEMENTS, ("80", "90a")),
-    "vnm_decode.cu": (ELEMENTS, ("80", "90a")),
-    "vnm_compact.cu": (ELEMENTS, ("80", "90a")),
+    "csr.cu": ([{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))], ("80", "90a")),
+    "transpose.cu": ([{"ELEMENT": 0}, {"ELEMENT": 2}], ("90a",)),
+    "vnm_any.cu": (ELEMENTS, ("80",)),
+    "vnm_decode.cu": (ELEMENTS, ("80",)),
+    "vnm_compact.cu": (ELEMENTS, ("90a",)),
     "vnm_few.cu": (FEW, ("80", "90a")),
     "vnm_many.cu": (MANY, ("90a",)),
 }
@@ -58,24 +58,22 @@ def test_what_is_written_by_a_program_is_as_it_writes_it():
 @pytest.mark.parametrize("source", sorted(BUILDS))
 def test_sources_compile(source, tmp_path):
     every, architectures = BUILDS[source]
-    for arch in architectures:
+
+    def build(macros, arch):
         target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-        for macros in every:
-            if arch == "80" and macros.get("CLUSTER", 1) > 1:
-                continue  # clusters came with 90
-            flags = [f"-D{name}={value}" for name, value in macros.items()]
-            command = [
-                "nvcc",
-                "-cubin",
-                target,
-                "--std=c++17",
-                *flags,
-                "-Werror=all-warnings",
-                "-o",
-                str(tmp_path / "out"),
-            ]
-            said = subprocess.run([*command, str(SOURCES / source)], capture_output=True, text=True, check=False)
-            assert said.returncode == 0, f"{source} {macros} sm_{arch}\n{said.stderr}"
+        flags = [f"-D{name}={value}" for name, value in macros.items()]
+        out = tmp_path / f"{arch}-{hash(tuple(flags))}"
+        command = ["nvcc", "-cubin", target, "--std=c++17", *flags, "-Werror=all-warnings", "-o", str(out)]
+        said = subprocess.run([*command, str(SOURCES / source)], capture_output=True, text=True, check=False)
+        return f"{source} {macros} sm_{arch}\n{said.stderr}" if said.returncode else ""
+
+    # what the plan asks for on 8.0 keeps one piece of the weight under way: no bulk copies there
+    wanted = [
+        (m, a) for a in architectures for m in every if m.get("DEPTH") is None or (m["DEPTH"] == 1) == (a == "80")
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        wrong = [text for text in pool.map(lambda pair: build(*pair), wanted) if text]
+    assert not wrong, "\n".join(wrong)
 
 
 class FakeCompiler:

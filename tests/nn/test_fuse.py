@@ -61,3 +61,12 @@ def test_others_are_left_alone():
     net = model(nn.GELU())
     net[1].register_forward_hook(lambda *args: None)
     assert type(fuse_(net)[1]) is nn.GELU
+
+
+def test_a_fused_chain_compiles_in_one_graph():
+    net = fuse_(model(nn.GELU()))
+    x = torch.randn(70, 64)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-6)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), net(x), rtol=1e-5, atol=1e-6)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedCSR, PackedNM, PackedVNM
-from gossamer.ops.packed import as_vnm
+from gossamer.ops.packed import _on_gpu, as_format
 
 
 def layer(format):
@@ -62,10 +62,19 @@ def test_an_older_structure_is_not_read_when_values_change():
         out.sum().backward()
 
 
-def test_two_of_four_as_tensor_cores_read_it():
-    weight = gs.sparsify(torch.randn(40, 64), "2:4", format=PackedNM(2, 4))
-    turned = as_vnm(weight)
-    assert turned.format == PackedVNM("all", 2, 4) and torch.equal(turned.to_dense(), weight.to_dense())
-    assert as_vnm(weight) is turned
+@pytest.mark.parametrize(("packed", "wanted"), [(PackedNM(2, 4), PackedVNM("all", 2, 4)), (PackedCSR(), gs.CSR())])
+def test_as_a_gpu_reads_it(packed, wanted):
+    weight = gs.sparsify(torch.randn(40, 64), "2:4", format=packed)
+    turned = as_format(weight, wanted)
+    assert turned.format == wanted and torch.equal(turned.to_dense(), weight.to_dense())
+    assert as_format(weight, wanted) is turned
     weight.mul_(2)
-    assert torch.equal(as_vnm(weight).to_dense(), weight.to_dense())
+    assert torch.equal(as_format(weight, wanted).to_dense(), weight.to_dense())
+
+
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(2, 4)], ids=str)
+def test_the_path_of_a_gpu_on_a_cpu(format):
+    dense = gs.sparsify(torch.randn(40, 64), "2:4", format=gs.Dense())
+    weight, x, bias = gs.from_dense(dense, format), torch.randn(2, 3, 64), torch.randn(40)
+    torch.testing.assert_close(_on_gpu(x, weight, bias, 0), F.linear(x, dense, bias), rtol=1e-4, atol=1e-5)
+    assert _on_gpu(x.requires_grad_(), weight, bias, 0) is NotImplemented

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import Dense, PackedNM, PackedVNM
+from gossamer.formats import CSR, Dense, Format, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
-from gossamer.ops import rows_cuda, vnm
+from gossamer.ops import product, vnm
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
 from gossamer.ops.packed_kernels import Rows, available, rows_of
@@ -40,25 +40,32 @@ def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activ
 
 
 def _on_gpu(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
+    """2:4 goes to the tensor cores, the rest to the kernel of compressed rows; gradients and traces as any format."""
     if torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)):
         return NotImplemented
     if torch.compiler.is_compiling():
-        return NotImplemented  # a trace takes the operators of compressed rows
+        return NotImplemented
     if isinstance(weight.format, PackedNM) and (weight.format.n, weight.format.m) == (2, 4):
-        return vnm.fused_linear(input, as_vnm(weight), bias, activation)
+        return vnm.fused_linear(input, as_format(weight, PackedVNM("all", 2, 4)), bias, activation)
+    if activation or input.dtype is not weight._values.dtype:
+        return NotImplemented
     x = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
-    out = rows_cuda.linear(x, weight, bias, activation)
-    return out if out is NotImplemented or input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
+    out = product.linear(x, as_format(weight, CSR()), bias)
+    return out if input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
 
 
-def as_vnm(weight: SparseTensor) -> SparseTensor:
-    """Return a 2:4 weight as sparse tensor cores read it; made once for the values it holds, and kept with them."""
+def as_format(weight: SparseTensor, format: Format) -> SparseTensor:
+    """Return a weight in the format that a GPU reads; made once for the values it holds, and kept with them.
+
+    The formats of the CPU kernels have their bytes in an order that a GPU reads slowly: a kernel that took Condensed as
+    it is needed four times as long as that of CSR on an H200.
+    """
     values, kept = weight._values, weight._structure.__dict__
     now = (values.data_ptr(), values._version)
-    known = kept.get("_as_vnm")
+    known = kept.get("_elsewhere")
     if known is None or known[0] != now:
         with torch.no_grad():
-            known = kept["_as_vnm"] = (now, weight.to_format(PackedVNM("all", 2, 4)))
+            known = kept["_elsewhere"] = (now, weight.to_format(format))
     return known[1]
 
 

@@ -15,17 +15,24 @@ transpose(const Element* x, i64 ld, Element* out, i64 ldo, i64 rows, i64 cols, i
   __shared__ Element tile[TILE * PITCH];
   const i64 row0 = i64(blockIdx.y) * TILE, col0 = i64(blockIdx.x) * TILE;
   constexpr int chunks = TILE / WIDE;
-  for (int i = threadIdx.x; i < TILE * chunks; i += 256) {
-    const int r = i / chunks, c = i % chunks * WIDE;
+  constexpr int mine = TILE * chunks / 256;  // chunks of a thread, all on their way before the first is stored
+  Wide held[mine];
+#pragma unroll
+  for (int n = 0; n < mine; n++) {
+    const int i = threadIdx.x + n * 256, r = i / chunks, c = i % chunks * WIDE;
     const Element* from = x + (row0 + r) * ld + col0 + c;
     if (aligned && row0 + r < rows && col0 + c + WIDE <= cols) {
-      const Wide wide = *reinterpret_cast<const Wide*>(from);
-#pragma unroll
-      for (int e = 0; e < WIDE; e++) tile[r * PITCH + c + e] = wide.e[e];
+      held[n] = *reinterpret_cast<const Wide*>(from);
     } else {
-      for (int e = 0; e < WIDE; e++)
-        tile[r * PITCH + c + e] = row0 + r < rows && col0 + c + e < cols ? from[e] : Element(0);
+#pragma unroll
+      for (int e = 0; e < WIDE; e++) held[n].e[e] = row0 + r < rows && col0 + c + e < cols ? from[e] : Element(0);
     }
+  }
+#pragma unroll
+  for (int n = 0; n < mine; n++) {
+    const int i = threadIdx.x + n * 256, r = i / chunks, c = i % chunks * WIDE;
+#pragma unroll
+    for (int e = 0; e < WIDE; e++) tile[r * PITCH + c + e] = held[n].e[e];
   }
   __syncthreads();
   for (int i = threadIdx.x; i < TILE * chunks; i += 256) {
