@@ -62,18 +62,16 @@ def test_formats_of_results():
 
 
 @pytest.mark.parametrize("source", FORMATS, ids=str)
-@pytest.mark.parametrize(
-    "target", [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 3)), gs.Format("compressed", "dense")], ids=str
-)
-def test_conversions(source, target):
+def test_conversions(source):
     a = tensor((7, 9), source)
-    b = gs.einsum("ij->ij", a, out=target)
-    assert b.format == target and torch.equal(b.to_dense(), a.to_dense())
-    b.structure.check(b.values())
+    for target in (gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 3))):
+        b = gs.einsum("ij->ij", a, out=target)
+        assert b.format == target and torch.equal(b.to_dense(), a.to_dense())
+        b.structure.check(b.values())
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (1, 1), (1, 9)])
-@pytest.mark.parametrize("format", [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 2)), gs.Masked()], ids=str)
+@pytest.mark.parametrize("format", [gs.CSR(), gs.COO(), gs.BSR((2, 2))], ids=str)
 def test_empty_and_small(shape, format):
     for density in (0.0, 1.0):
         a = tensor(shape, format, density)
