@@ -142,6 +142,31 @@ def test_a_nan_is_not_lost():
     assert gs.einsum("relu(ij)->i", a).isnan().tolist() == [True, False]
 
 
+def test_values_and_operands_that_are_not_contiguous():
+    a = tensor((6, 8), gs.CSR())
+    spread = torch.zeros(2 * a.nnz, dtype=torch.float64)[::2].copy_(a.values())
+    b = gs.SparseTensor(spread, a.structure)
+    x = torch.randn(3, 8, dtype=torch.float64).T
+    with gs.dense_from(None):
+        assert torch.allclose(gs.einsum("ik,kj->ij", b, x), a.to_dense() @ x)
+        assert torch.allclose(gs.einsum("ik,kj->ij", b, x[:, :1].expand(8, 4)), a.to_dense() @ x[:, :1].expand(8, 4))
+
+
+def test_a_result_with_too_many_places_is_refused():
+    wide = gs.SparseTensor.from_arrays(
+        gs.COO(), (2**40,), torch.ones(1), {"pos0": torch.tensor([0, 1]), "crd0": torch.tensor([5])}
+    )
+    with pytest.raises(ValueError, match="more elements than a 64-bit index can number"):
+        gs.einsum("i,j->ij", wide, wide)
+
+
+def test_a_trace_computes_on_dense_tensors():
+    a = tensor((6, 8), gs.CSR())
+    compiled = torch.compile(lambda x: torch.einsum("ij,jk->ik", a, x), backend="eager")
+    x = torch.randn(8, 3, dtype=torch.float64)
+    assert torch.allclose(compiled(x), a.to_dense() @ x)
+
+
 def test_thread_count_does_not_change_results():
     a, b = tensor((300, 200), gs.CSR(), 0.2), tensor((200, 250), gs.CSR(), 0.2)
     x = torch.randn(200, 40, dtype=torch.float64)
