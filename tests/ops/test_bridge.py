@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from gossamer.ops import bridge
 
-FORMATS = [gs.CSR(), gs.CSC(), gs.COO(), gs.DCSR(), gs.BSR((3, 4)), gs.ELL()]
+FORMATS = [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((3, 4))]
 CALLS = {
     "matmul": lambda a, b, c: a @ c,
     "mm dense": lambda a, b, c: a @ torch.ones(60, 9, dtype=torch.float64),

@@ -29,7 +29,7 @@ def rand(*shape):
     return torch.randn(shape, dtype=torch.float64)
 
 
-FORMATS = [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 2)), gs.ELL(), gs.Format("compressed", "dense")]
+FORMATS = [gs.CSR(), gs.CSC(), gs.BSR((2, 2)), gs.Format("compressed", "dense")]
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)

@@ -14,7 +14,7 @@ from gossamer.ops.calls import plan_for
 from gossamer.ops.einsum import _prepare, _sizes, plan_of
 from tests.ops.compiled_oracle import interpreted
 
-COMPILED = 150  # cases that are built as C here; benchmarks/compiler_grid.py runs thousands
+COMPILED = 75  # cases that are built as C here; benchmarks/compiler_grid.py runs thousands
 
 
 @given(st.integers(0, 2**31))
@@ -46,7 +46,7 @@ def test_kernels_compute_what_the_expression_means(part):
 
 def test_cases_that_others_fail():
     """A sample of the grid on which Scorch has 374 of 654 cases right; all of it is in benchmarks/results."""
-    for case in list(scorch_grid())[::7]:
+    for case in list(scorch_grid())[::12]:
         assert case.wrong() is None, case
 
 

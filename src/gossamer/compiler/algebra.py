@@ -159,6 +159,19 @@ def product(trees: Sequence[Tree]) -> Tree:
     return ZERO if any(f == ZERO for f in factors) else out
 
 
+def factors(tree: Tree) -> list[Tree]:
+    """Return the factors of a product.
+
+    Examples
+    --------
+    >>> [str(f) for f in factors(Op("*", (Op("*", (Access(0), Const(2.0))), Op("+", (Access(1), Access(2))))))]
+    ['A', '2', 'B + C']
+    """
+    if isinstance(tree, Op) and tree.name == "*":
+        return [f for arg in tree.args for f in factors(arg)]
+    return [tree]
+
+
 def operands(tree: Tree) -> list[int]:
     """Return the operands of a tree, each once, in order."""
     if isinstance(tree, Access):

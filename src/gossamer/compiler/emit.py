@@ -37,7 +37,7 @@ from gossamer.compiler.loops import (
 )
 
 BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
-_STRIPS = ((4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
+_STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
 
 
 @dataclass

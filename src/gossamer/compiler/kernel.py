@@ -47,7 +47,10 @@ class Kernel:
         """The functions of the built library."""
         with _LOCK:
             handle = runtime.library(self.source)
-        return {name: runtime.function(handle, name) for name in ("fill", *(("bound", "close") if self.sparse else ()))}
+        return {
+            name: runtime.function(handle, name)
+            for name in ("fill", *(("bound", "starts", "close") if self.sparse else ()))
+        }
 
     def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
         """Return into how many parts threads may cut the outermost loop."""
@@ -67,10 +70,10 @@ class Kernel:
         start: int = 0,
         done: int = 0,
         threads: int = 1,
-    ) -> None:
-        """Call one of its functions on pointers to the arrays of its nest."""
+    ) -> int:
+        """Call one of its functions on pointers to the arrays of its nest; return how many entries it appended."""
         array = (ctypes.c_void_p * len(pointers))(*pointers)
-        self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        return self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
 
 
 def kernel(program: Program) -> Kernel:

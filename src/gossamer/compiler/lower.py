@@ -303,11 +303,15 @@ class Lowering:
         if self.bound:
             return [Set("n", ONE, "+=")]
         reduce = self.program.statement.reduce
+        outer, inner = self.split(s) if reduce in ("sum", "mean") else ([], s.tree)
         self.summing = True
-        body = self.loop(d, s)
+        body = self.loop(d, s._replace(tree=inner))
         self.summing = False
         if not body:
             return []
+        total: Expr = Var("acc")
+        for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
+            total = Bin("*", total, self.value(factor, s))
         start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
         out: list[Stmt] = [Acc("acc", start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
@@ -321,8 +325,22 @@ class Lowering:
             ]
         elif self.program.output.kind in ("rows", "keys") and _may_miss(body):  # no entry where nothing was summed
             out = [Let("seen", ZERO, True), Acc("acc", start), *_marked(body)]
-            return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(Var("acc"), s))]
-        return [*out, *self.put(Var("acc"), s)]
+            return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(total, s))]
+        return [*out, *self.put(total, s)]
+
+    def split(self, s: State) -> tuple[list[Tree], Tree]:
+        """Return the factors of the tree that are known before the sum, and the product of the others."""
+        outer, inner = [], []
+        for factor in algebra.factors(s.tree):
+            (outer if all(self.known(k, s) for k in operands(factor)) else inner).append(factor)
+        outer = [f for f in outer if not (isinstance(f, Access) and f.stored)]
+        return (outer, algebra.product(inner)) if inner else ([], s.tree)
+
+    def known(self, k: int, s: State) -> bool:
+        operand = self.program.operands[k]
+        if isinstance(operand, Stack):
+            return s.at[k][0] == len(operand.levels)
+        return all(v in s.known for v in operand.vars)
 
     def finish(self, s: State) -> list[Stmt]:
         """The innermost statement."""

@@ -33,10 +33,13 @@ static void work_{name}(long begin, long end, void *p) {{
   }}
   ws_free(&ws);
 }}
-void run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, const long *start, long *done) {{
+long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, const long *start, long *done) {{
   struct job j = {{a, z, start, done, units_{name}(a, z), chunks, 0}};
   if (j.chunks > j.units) j.chunks = j.units;
   if (threads < 2 || j.chunks < 2) work_{name}(0, 1, &j); else pool(0, threads, 1, work_{name}, &j);
+  long total = 0;
+  if (done) for (long u = 0; u < j.units; ++u) total += done[u];
+  return total;
 }}
 """
 
@@ -245,8 +248,18 @@ static void close_some(long begin, long end, void *p) {{
     memcpy(g->to_val + g->to[u], g->val + g->start[u], g->done[u] * sizeof(real));
   }}
 }}
-void run_close(pool_t pool, long threads, long units, void *const *a, const long *z, const long *start, long *done) {{
+static long add_up(const long *count, long units, long *to) {{
+  long total = 0;
+  for (long u = 0; u < units; ++u) to[u] = total, total += count[u];
+  return total;
+}}
+long run_close(pool_t pool, long threads, long units, void *const *a, const long *z, const long *start, long *done) {{
   struct gaps g = {{start, done, a[0], a[1], a[2], a[3], z}};
+  add_up(done, units, (long *)z);
   if (threads < 2) close_some(0, units, &g); else pool(0, units, 1, close_some, &g);
+  return 0;
+}}
+long run_starts(pool_t pool, long threads, long units, void *const *a, const long *z, const long *start, long *done) {{
+  return add_up(done, units, (long *)start);
 }}
 """

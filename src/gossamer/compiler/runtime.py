@@ -124,5 +124,5 @@ _SIGNATURE = [ctypes.c_void_p, ctypes.c_long, ctypes.c_long, *(ctypes.c_void_p,)
 def function(handle: ctypes.CDLL, name: str) -> Any:
     """Return the function of a nest in a loaded library, ready to be called."""
     found = getattr(handle, f"run_{name}")
-    found.argtypes, found.restype = _SIGNATURE, None
+    found.argtypes, found.restype = _SIGNATURE, ctypes.c_long
     return found

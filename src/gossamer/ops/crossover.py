@@ -9,7 +9,7 @@ from gossamer.compiler.algebra import Op, Tree
 from gossamer.ops.plans import Plan
 
 # A dense product does about this much more a moment than a sparse one: measured by benchmarks/compiler.py.
-_MEASURED = 0.3
+_MEASURED = 0.5
 _density: float | None = _MEASURED
 
 

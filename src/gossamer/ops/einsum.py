@@ -24,6 +24,7 @@ from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, tra
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 _LOG = logging.getLogger("gossamer")
+_ORDINARY = (Tensor, torch.nn.Parameter)
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -110,11 +111,11 @@ def _key(
             if grad and tracked(t):
                 return None, ()
             structure, values = t._structure, t._values
-            if type(values) is not Tensor:
+            if type(values) not in _ORDINARY:
                 return None, ()
             home = structure.memo if home is None else home
             key += (id(structure), values.dtype)
-        elif type(t) is Tensor and not (grad and t.requires_grad):
+        elif type(t) in _ORDINARY and not (grad and t.requires_grad):
             key += (t.shape, t.stride(), t.dtype)
         else:
             return None, ()
@@ -138,8 +139,8 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         return _converted(
             interpret(statement, tensors) if ":" in expression else _torch(expression, statement, tensors), out
         )
-    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF):
-        return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
+    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF) or _traced(tensors):
+        return _on_dense(expression, tensors, out)
     if tensors[0].dtype in _HALF:  # stored in half, summed in single precision
         wide = _einsum(expression, [t.float() for t in tensors], out)
         return wide.to(tensors[0].dtype)
@@ -150,6 +151,12 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     as_they_are = all(p.structure is not None or p.values is t for p, t in zip(prepared, tensors, strict=True))
     home, key = _key(expression, tensors, out) if as_they_are else (None, ())
     return _computed(statement, prepared, sizes, out, home, key)
+
+
+def _traced(tensors: Sequence[Tensor]) -> bool:
+    """Is this a trace, whose tensors have no memory to point to?"""
+    values = [t._values if isinstance(t, SparseTensor) else t for t in tensors]
+    return torch.compiler.is_compiling() or any(type(v) not in _ORDINARY for v in values)
 
 
 def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:

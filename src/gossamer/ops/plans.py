@@ -32,6 +32,7 @@ from gossamer.compiler import (
 from gossamer.compiler.algebra import operand_name
 from gossamer.compiler.schedule import TURN
 from gossamer.formats import Format, Structure
+from gossamer.formats.base import check_size
 from gossamer.ops.assemble import assemble
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
@@ -149,6 +150,7 @@ class Plan:
         if isinstance(self.out, int):
             return Output("pattern", self.args[self.out].vars, None, self.out)
         assert isinstance(self.out, Format)
+        check_size(tuple(self.sizes[v] for v in names), f"the result of {self.statement}, of shape")
         stored = names if self.out.order is None else tuple(names[d] for d in self.out.order)
         levels = self.out.stack(len(names))
         rows = len(names) > 1 and all(level.full for level in levels[:-1]) and not levels[-1].full
@@ -301,8 +303,8 @@ class Plan:
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         """Run on these values; return those of the result, and its structure if it is sparse."""
         pointers, ready = list(self.pointers), self.ready(values)
-        for value, slot in zip(ready, self.value_slots, strict=True):
-            pointers[slot] = value.data_ptr()
+        for k, slot in enumerate(self.value_slots):
+            pointers[slot] = ready[k].data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
             return self._dense(pointers, threads, values), self.like
@@ -313,6 +315,9 @@ class Plan:
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the values as the kernel reads them: in the order of a repacked view, or copied along a loop."""
+        values = [
+            v if a.stride or v.is_contiguous() else v.contiguous() for v, a in zip(values, self.args, strict=True)
+        ]
         if self.as_they_are:
             return values
         out = []
