@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -96,6 +95,7 @@ def measure(cell: Cell) -> dict[str, Any]:
         "density": round(log["density"], 5),
         "ablated": round(sum(a for _, a in neurons) / sum(n for n, _ in neurons), 4),
         "seconds": round(found["seconds"], 1),
+        "machine": f"{os.cpu_count()} cores, torch {torch.__version__[:4]}",
     }
 
 
@@ -155,11 +155,9 @@ def write(path: Path | None, rows: list[dict[str, Any]]) -> None:
     """Write all, whole or not at all."""
     if path is None:
         return
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known["machine"] = f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}"
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
-    new.write_text(json.dumps({**known, "runs": rows}, indent=0) + "\n")
+    new.write_text(json.dumps({"runs": rows}, indent=0) + "\n")
     new.replace(path)
 
 

@@ -58,12 +58,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--tasks", nargs="*", help="only these")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=float("inf"))
     parser.add_argument("--table", action="store_true", help="train nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     args = parser.parse_args()
-    todo = cells(args.seeds)
+    todo = [cell for cell in cells(args.seeds) if not args.tasks or cell.task in args.tasks]
     rows = read(args.out) if args.table else measure_all(todo, args.out, args.jobs, args.limit)
     wanted = {cell.key() for cell in todo}
     print(table([row for row in rows if tuple(row[k] for k in SAME) in wanted]))
