@@ -26,7 +26,8 @@ def load(
     Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
     model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
-    64 MB, which is read only once. Where the file has int8 weights, linear layers become :class:`gossamer.nn.Int8Linear`.
+    64 MB, which is read only once. Where the file has int8 weights, linear layers become
+    :class:`gossamer.nn.Int8Linear`.
 
     Parameters
     ----------
