@@ -6,6 +6,8 @@ tensors of the same type. Below that, and inside a trace, they keep to torch's o
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -129,6 +131,7 @@ def _usable(tensors: list[Tensor]) -> bool:
     return entries >= ENTRIES and first in _TYPES and len(_LETTERS) >= max(t.dim() for t in tensors) and available()
 
 
+@lru_cache(maxsize=1)
 def available() -> bool:
-    """Is there a compiler to build kernels with?"""
-    return native.compiler() is not None and native.why_not() != "GOSSAMER_NATIVE=0"
+    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)"""
+    return native.compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"
