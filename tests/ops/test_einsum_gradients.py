@@ -34,11 +34,12 @@ FORMATS = [gs.CSR(), gs.CSC(), gs.BSR((2, 2)), gs.Format("compressed", "dense")]
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_in_every_format(format):
+    twice = format == gs.CSR()  # each gradient of a gradient is a kernel of its own
     with gs.dense_from(None):
-        check("ik,kj->ij", tensor((4, 5), format), rand(5, 3))
-        check("ik,kj->ij", tensor((4, 5), format), tensor((5, 3), format))
-    check("ij,ik,jk->ij", tensor((4, 5), format), rand(4, 2), rand(5, 2))
-    check("ij + ij -> ij", tensor((4, 5), format), tensor((4, 5), format))
+        check("ik,kj->ij", tensor((4, 5), format), rand(5, 3), twice=twice)
+        check("ik,kj->ij", tensor((4, 5), format), tensor((5, 3), format), twice=twice)
+    check("ij,ik,jk->ij", tensor((4, 5), format), rand(4, 2), rand(5, 2), twice=twice)
+    check("ij + ij -> ij", tensor((4, 5), format), tensor((4, 5), format), twice=twice)
 
 
 @pytest.mark.parametrize(
@@ -55,15 +56,15 @@ def test_in_every_format(format):
     ],
 )
 def test_expressions(expression, shapes):
-    check(expression, *(tensor(shape, gs.CSR()) for shape in shapes))
+    check(expression, *(tensor(shape, gs.CSR()) for shape in shapes), twice="tanh" in expression)
 
 
 def test_three_dimensions_and_broadcasts():
-    check("ikl,lj,kj->ij", tensor((3, 4, 2), gs.CSF()), rand(2, 3), rand(4, 3))
-    check("...ij,jk->...ik", tensor((2, 3, 4), gs.COO()), rand(4, 2))
-    check("ij,->ij", tensor((3, 4), gs.CSR()), rand())
-    check("ij,kl->ik", tensor((3, 4), gs.CSR()), rand(2, 5))  # j and l are summed alone
-    check("ik,kj->ij", tensor((4, 1), gs.CSR()), tensor((3, 5), gs.CSR()))  # k broadcasts
+    check("ikl,lj,kj->ij", tensor((3, 4, 2), gs.CSF()), rand(2, 3), rand(4, 3), twice=False)
+    check("...ij,jk->...ik", tensor((2, 3, 4), gs.COO()), rand(4, 2), twice=False)
+    check("ij,->ij", tensor((3, 4), gs.CSR()), rand(), twice=False)
+    check("ij,kl->ik", tensor((3, 4), gs.CSR()), rand(2, 5), twice=False)  # j and l are summed alone
+    check("ik,kj->ij", tensor((4, 1), gs.CSR()), tensor((3, 5), gs.CSR()), twice=False)  # k broadcasts
 
 
 def test_a_sparse_operand_has_a_gradient_of_its_own_pattern():

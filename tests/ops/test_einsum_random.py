@@ -18,7 +18,7 @@ COMPILED = 75  # cases that are built as C here; benchmarks/compiler_grid.py run
 
 
 @given(st.integers(0, 2**31))
-@settings(max_examples=400)
+@settings(max_examples=250)
 def test_loops_mean_what_the_expression_means(seed):
     """No compiler here: the nest is interpreted, and an index out of range is an error."""
     case = draw(random.Random(seed))

@@ -6,7 +6,7 @@ Nothing here knows tensors or formats: :mod:`gossamer.ops.einsum` describes them
 from gossamer.compiler.kernel import Kernel, kernel
 from gossamer.compiler.notation import NotationError, Statement, interpret, parse
 from gossamer.compiler.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
-from gossamer.compiler.schedule import Choice, Given, Scheduler, nest_order
+from gossamer.compiler.schedule import Choice, Given, Scheduler, nest_order, schedule
 
 __all__ = [
     "Choice",
@@ -26,4 +26,5 @@ __all__ = [
     "kernel",
     "nest_order",
     "parse",
+    "schedule",
 ]

@@ -330,7 +330,8 @@ class Lowering:
 
     def split(self, s: State) -> tuple[list[Tree], Tree]:
         """Return the factors of the tree that are known before the sum, and the product of the others."""
-        outer, inner = [], []
+        outer: list[Tree] = []
+        inner: list[Tree] = []
         for factor in algebra.factors(s.tree):
             (outer if all(self.known(k, s) for k in operands(factor)) else inner).append(factor)
         outer = [f for f in outer if not (isinstance(f, Access) and f.stored)]

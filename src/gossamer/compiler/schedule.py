@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gossamer.compiler.algebra import Tree, needed, operands
 from gossamer.compiler.program import Derived, Operand, Output, Stack, Strided
@@ -217,6 +218,19 @@ class Scheduler:
         if self.output.kind == "pattern":
             return var in self.given[self.output.like].operand.vars
         return var in self.out
+
+
+@lru_cache(maxsize=4096)
+def schedule(
+    tree: Tree,
+    given: tuple[Given, ...],
+    sizes: tuple[tuple[str, int], ...],
+    output: Output,
+    derived: tuple[Derived, ...],
+    reduce: str,
+) -> Choice | None:
+    """Choose as :class:`Scheduler` does, once for operands that look alike: new structures are often like old ones."""
+    return Scheduler(tree, list(given), dict(sizes), output, derived, reduce).choose()
 
 
 def nest_order(choice: Choice, out_vars: frozenset[str], outside: bool) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ tensors of the same type. Below that, and inside a trace, they keep to torch's o
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -55,8 +57,10 @@ def task(name: str, args: tuple[Any, ...], dims: tuple[int, ...] = (), keepdim: 
     if name == "matmul":
         return _matmul(*args)
     first = args[0]
-    letters = _LETTERS[: first.dim()]
+    letters = _LETTERS[: len(_shape(first))]
     if name in _UNION or name == "mul":
+        if sum(t._values.numel() for t in tensors if isinstance(t, SparseTensor)) < 4 * ENTRIES:
+            return None  # patterns that are new in each call have to be looked at first
         if any(not isinstance(t, SparseTensor) or t._dense_shape != first._dense_shape for t in tensors):
             return None
         body = f"{letters},{letters}" if name == "mul" else _UNION[name].format(letters)
@@ -103,32 +107,40 @@ def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor | None:
 
 
 def _matmul(a: Tensor, b: Tensor) -> Task | None:
-    if a.dim() != 2 or b.dim() not in (1, 2) or a.shape[1] != b.shape[0]:
+    left, right = _shape(a), _shape(b)
+    if len(left) != 2 or len(right) not in (1, 2) or left[1] != right[0]:
         return None
     if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
-        return Task("ik,kj->ij", (a, b), a.format) if b.dim() == 2 else None
+        return Task("ik,kj->ij", (a, b), a.format) if len(right) == 2 else None
     if isinstance(a, SparseTensor) and b.is_contiguous():
-        return Task("ik,kj->ij" if b.dim() == 2 else "ik,k->i", (a, b))
+        return Task("ik,kj->ij" if len(right) == 2 else "ik,k->i", (a, b))
     return None
+
+
+def _shape(t: Tensor) -> torch.Size:
+    """Return the shape of any tensor; asking a SparseTensor as torch does costs microseconds."""
+    return t._dense_shape if isinstance(t, SparseTensor) else t.shape
 
 
 def _usable(tensors: list[Tensor]) -> bool:
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
-    entries, first = 0, tensors[0].dtype
+    entries, first = 0, None
     for t in tensors:
         if isinstance(t, SparseTensor):
-            values = t._values
-            if t.grad_format is not None or isinstance(t.format, (Masked, PackedRows)) or not t.dim():
+            values, dims = t._values, len(t._dense_shape)
+            if t.grad_format is not None or isinstance(t.format, (Masked, PackedRows)) or not 0 < dims <= len(_LETTERS):
                 return False
             entries += values.numel()
         else:
             values = t
+        first = values.dtype if first is None else first
         if type(values) not in (Tensor, torch.nn.Parameter) or values.dtype != first or values.device.type != "cpu":
             return False
-    return entries >= ENTRIES and first in _TYPES and len(_LETTERS) >= max(t.dim() for t in tensors) and available()
+    return entries >= ENTRIES and first in _TYPES and available()
 
 
+@lru_cache(maxsize=1)
 def available() -> bool:
-    """Is there a compiler to build kernels with?"""
-    return native.compiler() is not None and native.why_not() != "GOSSAMER_NATIVE=0"
+    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)"""
+    return native.compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"

@@ -22,12 +22,12 @@ from gossamer.compiler import (
     Kernel,
     Output,
     Program,
-    Scheduler,
     Stack,
     Statement,
     Strided,
     kernel,
     nest_order,
+    schedule,
 )
 from gossamer.compiler.algebra import operand_name
 from gossamer.compiler.schedule import TURN
@@ -210,16 +210,13 @@ class Plan:
         return Given(like.stack(self._loop_vars(k, like)), fans_for(order, arg.shape, nnz), float(nnz))
 
     def _scheduled(self, given: list[Given], derived: tuple[Derived, ...]) -> Choice | None:
-        s = self.statement
-        output = self._output()
-        found = Scheduler(s.tree, given, self.sizes, output, derived, s.reduce).choose()
-        if found is None and output.kind == "rows":
-            output = Output("keys", output.vars)
-            found = Scheduler(s.tree, given, self.sizes, output, derived, s.reduce).choose()
-        elif output.kind == "rows" and found is not None:
-            other = Scheduler(s.tree, given, self.sizes, Output("keys", output.vars), derived, s.reduce).choose()
-            found = other if other is not None and other.cost < found.cost else found
-        return found
+        s, output = self.statement, self._output()
+        sizes, stacks = tuple(self.sizes.items()), tuple(given)
+        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce)
+        if output.kind != "rows":
+            return found
+        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce)
+        return other if found is None or (other is not None and other.cost < found.cost) else found
 
     # -- the program
 
