@@ -37,12 +37,12 @@ def table(rows: list[dict[str, Any]]) -> str:
         mine = {(r["method"], r["sparsity"]): r for r in rows if r["task"] == task}
         sparsities = sorted({s for _, s in mine if s})
         seeds = sorted({r["seeds"] for r in mine.values()})
-        lines += ["", f"**{task}**, {'-'.join(map(str, seeds))} seeds", ""]
+        lines += ["", f"**{task}**, {' to '.join(str(n) for n in dict.fromkeys((seeds[0], seeds[-1])))} seeds", ""]
         lines += [
             "| method | " + " | ".join(f"{s:.0%}" for s in sparsities) + " |",
             "|---|" + "---:|" * len(sparsities),
         ]
-        for method in dict.fromkeys(m for m, _ in mine):
+        for method in [m for m in ORDER if any(m == other for other, _ in mine)]:
             row = [mine.get((method, s), mine.get((method, 0.0))) for s in sparsities]
             shown = [f"{r['mean']:.1f} ± {r['deviation']:.1f}" if r else "–" for r in row]
             lines.append(f"| {method} | " + " | ".join(shown) + " |")

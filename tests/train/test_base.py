@@ -253,3 +253,12 @@ def test_curves_are_plain_lists():
     assert line["step"] == [2, 4, 6] and line["value"][-1] == log["ablated"] / log["neurons"]
     assert curves["explored"]["0.weight"]["value"][-1] == log["explored"]
     assert json.loads(json.dumps(curves)) == curves
+
+
+@pytest.mark.parametrize("cls", [gs.train.Static, gs.train.SRigL])
+def test_first_masks_know_nothing_of_the_weights_drawn_with_the_same_seed(cls):
+    torch.manual_seed(0)
+    layer = nn.Linear(256, 256)
+    cls(layer, torch.optim.SGD(layer.parameters(), lr=0.1), 0.9, until=10, seed=0, init=None)
+    kept = layer.weight.detach().values()[layer.weight.mask()]
+    assert 0.45 < float((kept > 0).float().mean()) < 0.55

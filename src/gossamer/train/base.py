@@ -32,6 +32,10 @@ from gossamer.train.shards import clear, is_sharded
 
 _log = logging.getLogger("gossamer")
 
+#: Added to a seed: with torch.manual_seed(0) and seed=0 the first mask would be drawn with the very numbers that the
+#: first layer's weights were drawn with, and keep the largest of them, all positive.
+_OWN_STREAM = 0x5EED
+
 
 class Method:
     """Base of all methods: fixed random masks unless a subclass says otherwise.
@@ -124,7 +128,7 @@ class Method:
         skip = [skip] if isinstance(skip, str) else list(skip)
         self.layers = find_layers(checks.unwrapped(model), where, skip, dense_first, dense_last)
         checks.weights(self.layers, model, optimizer)
-        self.rng = torch.Generator().manual_seed(seed)
+        self.rng = torch.Generator().manual_seed(seed + _OWN_STREAM)
         for layer in self.layers:
             layer.rng = self.rng
         self.steps = 0
