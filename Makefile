@@ -87,7 +87,7 @@ demo: $(STAMP)  ## the whole story in under two minutes
 	@$(BIN)/gossamer demo
 
 bench: $(STAMP)  ## tables against what you would use instead, in a few minutes; benchmarks/*.py write the published ones
-	@for suite in cpu training pruning; do $(BIN)/gossamer bench $$suite; done
+	@for suite in cpu compiler training pruning; do $(BIN)/gossamer bench $$suite; done
 
 format: $(STAMP)  ## let ruff put style right
 	@$(BIN)/ruff check -q --fix
