@@ -112,6 +112,9 @@ class Scheduler:
         for k in its:
             depth[k] += 1
         walk = size
+        alone = len(its) == 1 and frozenset() not in points
+        if its and not alone and any(not self.given[k].operand.levels[p.depth[k]].walk.ordered for k in its):  # type: ignore[union-attr]
+            return None  # what is compared with another, or with every coordinate, must ascend
         if not its:
             turns = size
         elif frozenset() in points:
@@ -119,8 +122,6 @@ class Scheduler:
         elif len(its) == 1:
             turns = walk = fans[0]
         else:
-            if any(not self.given[k].operand.levels[p.depth[k]].walk.ordered for k in its):  # type: ignore[union-attr]
-                return None
             walk = MERGE * sum(fans)
             turns = size * math.prod(min(f / max(size, 1), 1.0) for f in fans)
             turns = turns if len(points) == 1 else min(size, sum(fans))
