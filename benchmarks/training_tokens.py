@@ -28,9 +28,9 @@ import torch
 from torch import Tensor, nn
 
 import gossamer as gs
-from benchmarks.cpu import interleaved
 from benchmarks.training_data import Split, load
 from benchmarks.training_tasks import METHODS, MODELS, Task, mlp, train
+from gossamer.report.timing import interleaved
 
 RESULTS = Path(__file__).with_name("results") / "training-tokens.json"
 TASK = Task("mnist5k", "wide MLP", 4, 8, 0.05)

@@ -258,12 +258,3 @@ def test_a_merge_prints_as_a_person_would_write_it():
         "    qB1 += pB1_crd == j",
         "out[0] = acc",
     ]
-
-
-def test_rows_in_slots_meet_every_coordinate_in_order():
-    """PackedCSR keeps the fullest rows first: compared with a dense operand they must be sorted before."""
-    a = torch.zeros(8, 5, dtype=torch.float64)
-    a[1, 2], a[1, 4], a[6, 3], a[7, 0] = 1.0, 2.0, 3.0, 4.0
-    b = torch.arange(5.0, dtype=torch.float64)
-    packed = gs.from_dense(a, gs.formats.PackedCSR(7))
-    assert torch.equal(gs.einsum("ij + j -> ij", packed, b, out=gs.Dense()), a + b)

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gossamer as gs
@@ -18,6 +18,7 @@ COMPILED = 75  # cases that are built as C here; benchmarks/compiler_grid.py run
 
 
 @given(st.integers(0, 2**31))
+@example(4416)  # PackedCSR + dense: rows in slots, the fullest first, met every coordinate in order
 @settings(max_examples=250)
 def test_loops_mean_what_the_expression_means(seed):
     """No compiler here: the nest is interpreted, and an index out of range is an error."""
