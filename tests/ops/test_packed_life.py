@@ -9,7 +9,8 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedCSR, PackedNM, PackedVNM
-from gossamer.ops.packed import _on_gpu, as_format
+from gossamer.ops.packed import _on_gpu, read_as
+from gossamer.tensor import build
 
 
 def layer(format):
@@ -65,11 +66,25 @@ def test_an_older_structure_is_not_read_when_values_change():
 @pytest.mark.parametrize(("packed", "wanted"), [(PackedNM(2, 4), PackedVNM("all", 2, 4)), (PackedCSR(), gs.CSR())])
 def test_as_a_gpu_reads_it(packed, wanted):
     weight = gs.sparsify(torch.randn(40, 64), "2:4", format=packed)
-    turned = as_format(weight, wanted)
+    turned = read_as(weight, wanted)
     assert turned.format == wanted and torch.equal(turned.to_dense(), weight.to_dense())
-    assert as_format(weight, wanted) is turned
+    assert read_as(weight, wanted) is turned
     weight.mul_(2)
-    assert torch.equal(as_format(weight, wanted).to_dense(), weight.to_dense())
+    assert torch.equal(read_as(weight, wanted).to_dense(), weight.to_dense())
+
+
+def test_what_a_gpu_reads_is_not_taken_for_other_values_at_the_same_address():
+    packed = gs.sparsify(torch.randn(32, 64), "2:4", format=PackedNM(2, 4))
+    memory = packed.values().numpy().copy()
+    for factor in (1.0, 2.0):
+        memory *= factor
+        weight = build(torch.from_numpy(memory), packed.structure)  # the same address, structure and version
+        assert torch.equal(read_as(weight, PackedVNM("all", 2, 4)).to_dense(), packed.to_dense() * factor)
+    with torch.inference_mode():
+        weight = build(torch.from_numpy(memory).clone(), packed.structure)
+        read_as(weight, PackedVNM("all", 2, 4))
+        weight._values.mul_(3)
+        assert torch.equal(read_as(weight, PackedVNM("all", 2, 4)).to_dense(), weight.to_dense())
 
 
 @pytest.mark.parametrize("format", [PackedCSR(), PackedNM(2, 4)], ids=str)

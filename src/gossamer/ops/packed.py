@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import torch
@@ -46,27 +47,28 @@ def _on_gpu(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation
     if torch.compiler.is_compiling():
         return NotImplemented
     if isinstance(weight.format, PackedNM) and (weight.format.n, weight.format.m) == (2, 4):
-        return vnm.fused_linear(input, as_format(weight, PackedVNM("all", 2, 4)), bias, activation)
+        return vnm.fused_linear(input, read_as(weight, PackedVNM("all", 2, 4)), bias, activation)
     if activation or input.dtype is not weight._values.dtype:
         return NotImplemented
     x = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
-    out = product.linear(x, as_format(weight, CSR()), bias)
+    out = product.linear(x, read_as(weight, CSR()), bias)
     return out if input.dim() == 2 else out.view(*input.shape[:-1], out.shape[1])
 
 
-def as_format(weight: SparseTensor, format: Format) -> SparseTensor:
-    """Return a weight in the format that a GPU reads; made once for the values it holds, and kept with them.
+def read_as(weight: SparseTensor, format: Format) -> SparseTensor:
+    """Return a weight in the format that a GPU reads; made once for the values it holds, and kept with their structure.
 
     The formats of the CPU kernels have their bytes in an order that a GPU reads slowly: a kernel that took Condensed as
     it is needed four times as long as that of CSR on an H200.
     """
     values, kept = weight._values, weight._structure.__dict__
-    now = (values.data_ptr(), values._version)
+    version = None if values.is_inference() else values._version  # those of inference mode change unseen
     known = kept.get("_elsewhere")
-    if known is None or known[0] != now:
+    # the tensor itself, not its address: another with the same structure may come to lie where this one was
+    if known is None or version is None or known[0]() is not values or known[1] != version:
         with torch.no_grad():
-            known = kept["_elsewhere"] = (now, weight.to_format(format))
-    return known[1]
+            known = kept["_elsewhere"] = (weakref.ref(values), version, weight.to_format(format))
+    return known[2]
 
 
 @implements(F.conv2d, (Dense, PackedRows, Dense))
