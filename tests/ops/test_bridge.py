@@ -72,6 +72,10 @@ def test_explain_tells_what_the_compiler_does():
     assert gs.explain(torch.sum, a, 1).how == "compiled"
     assert gs.explain(torch.sum, a, 1, True).how == "native"
     assert gs.explain(torch.einsum, "ij->j", a).how == "compiled"
+    for op in (torch.softmax, torch.log_softmax):
+        large, small = (gs.sparsify(torch.randn(n, n), "50%", format=gs.CSR()) for n in (200, 20))
+        assert gs.explain(op, large, -1).how == "compiled"
+        assert gs.explain(op, large, -1, dtype=torch.float64).how == gs.explain(op, small, -1).how == "native"
 
 
 def test_torch_einsum_never_falls_back():

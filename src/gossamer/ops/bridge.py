@@ -75,10 +75,13 @@ def task(name: str, args: tuple[Any, ...], dims: tuple[int, ...] = (), keepdim: 
     return None
 
 
-def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor | None:
-    """Softmax over the stored entries, in four kernels; None if the compiler doesn't take it."""
-    if not _usable([input]) or input.dim() < 2:
-        return None
+def takes_softmax(input: SparseTensor, dtype: torch.dtype | None) -> bool:
+    """Does the compiler compute a softmax of this tensor, in this type?"""
+    return dtype in (None, input._values.dtype) and input.dim() >= 2 and _usable([input])
+
+
+def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor:
+    """Softmax over the stored entries, in four kernels."""
     names = tuple(_LETTERS[: input.dim()])
     kept = tuple(v for d, v in enumerate(names) if d != dim % input.dim())
     sizes = dict(zip(names, input._dense_shape, strict=True))

@@ -74,6 +74,9 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
 
     if operator.name in METADATA or all(k in (None, Dense) for k in kinds):
         return answer("torch", _name(op), "no sparse tensor's values are needed")
+    if operator.name in _SOFTMAX and bridge.takes_softmax(args[0], kwargs.get("dtype")):
+        why = "four kernels over the stored entries: the largest of a group, exponentials, their sum, their shares"
+        return answer("compiled", "gossamer.ops.bridge.softmax", why)
     loops = _compiled(operator.name, ordered, kwargs)
     if loops is not None:
         return answer("compiled", "gossamer.ops.einsum.einsum", loops)
@@ -95,6 +98,7 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     return answer("fallback", _name(op), why)
 
 
+_SOFTMAX = ("softmax", "softmin", "log_softmax")
 _MATMUL = ("matmul", "mm", "mv", "__matmul__")
 
 

@@ -57,9 +57,8 @@ def _type(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype | Non
 def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:
     if not isinstance(dim, int) or not input.is_floating_point():
         return NotImplemented
-    compiled = bridge.softmax(input, dim, log) if dtype in (None, input._values.dtype) else None
-    if compiled is not None:
-        return compiled
+    if bridge.takes_softmax(input, dtype):
+        return bridge.softmax(input, dim, log)
     groups, shifted, total = _parts(input, dim, dtype)
     out = shifted - total.log()[groups.group] if log else shifted.exp() / total[groups.group]
     structure = input.structure
