@@ -18,8 +18,8 @@ def test_a_dead_rank_is_no_loss(kind, tmp_path):
     for name, die_at in (("straight", -1), ("killed", 7)):
         folder = tmp_path / name
         folder.mkdir()
-        run = torchrun(WORKER, kind, folder, die_at, restarts=3)  # on a busy machine gloo may need another try
+        run = torchrun(WORKER, kind, folder, die_at, restarts=1)
         assert run.returncode == 0, run.stdout + run.stderr
         found.append(torch.load(folder / f"{kind}.out", weights_only=True))
-    assert found[1]["lives"] >= 1
+    assert found[1]["lives"] == 1
     assert torch.equal(found[0]["weights"], found[1]["weights"])
