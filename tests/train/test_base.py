@@ -2,7 +2,6 @@
 
 import copy
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -172,7 +171,10 @@ def test_autocast_clipping_and_groups():
     assert method.log()["updates"] == 2
 
 
-def test_log_and_tensorboard():
+def test_log_and_tensorboard(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     method = gs.train.SET(model, optimizer, 0.7, every=1, until=10)
@@ -182,9 +184,12 @@ def test_log_and_tensorboard():
     row = log["layers"]["0.weight"]
     assert 0 < row["churn"] < 1 and row["density"] < row["explored"] <= 1 and row["neurons"] == 16
 
-    names = []
-    method.log(SimpleNamespace(add_scalar=lambda name, value, step: names.append(name)))
-    assert "sparsity/churn/0.weight" in names
+    with SummaryWriter(tmp_path) as writer:
+        method.log(writer)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert f"sparsity/explored/{method.layers[-1].name}" in events.Tags()["scalars"]
+    (churn,) = events.Scalars("sparsity/churn/0.weight")
+    assert churn.step == 3 and churn.value == pytest.approx(row["churn"])
 
 
 def test_closed_methods_let_go():

@@ -2,7 +2,8 @@
 
 Outside of ``optimizer.step()`` a weight is Masked, as for all methods. For the step it is opened: it gets its dense
 values back, is updated by its dense gradient, and is made sparse again. Dense values and optimizer state cost what they
-cost in dense training.
+cost in dense training. Of a weight that FSDP2 has sharded every rank holds all dense values; its optimizer state and
+gradient stay sharded.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from torch import Tensor
 from gossamer.formats import Dense, Format, Masked
 from gossamer.tensor import SparseTensor
 from gossamer.train.base import Method
-from gossamer.train.layers import Layer, become
-from gossamer.train.shards import is_sharded
+from gossamer.train.layers import Layer, become, dense_of
+from gossamer.train.shards import is_sharded, local, rows_of, whole
 
 
 class Straight(Method):
@@ -31,8 +32,6 @@ class Straight(Method):
     def _format_of(self, parameter: Tensor) -> Format:
         if self.format not in (None, Masked()):
             raise ValueError(f"{type(self).__name__} trains all weights: format={self.format} would save nothing")
-        if is_sharded(parameter):
-            raise NotImplementedError(f"{type(self).__name__} opens the weights for a step: use DDP, not FSDP")
         return Masked()
 
     def choose(self, layer: Layer) -> Tensor:
@@ -62,7 +61,8 @@ class Straight(Method):
 
     def _ask(self) -> None:
         for layer in self.layers:
-            layer.parameter.grad_format = Dense()
+            if not is_sharded(layer.parameter):  # whose gradient is dense
+                layer.parameter.grad_format = Dense()
 
     def _settle(self, parameter: SparseTensor) -> None:
         """State is that of all weights."""
@@ -75,25 +75,41 @@ class Straight(Method):
             )
         self._open = {id(x.parameter): x.parameter for x in self.layers if x.parameter.grad is not None}
         for key, parameter in self._open.items():
-            grad = parameter.grad
-            assert grad is not None
-            grad = grad.to_dense() if isinstance(grad, SparseTensor) else grad.clone()
-            dense = torch.zeros_like(parameter._values)
+            grad = _dense_gradient(parameter)
+            dense = torch.zeros_like(grad)
             for layer in self.layers:
                 if id(layer.parameter) == key:
                     layer.put(dense, layer.extra["dense"])
                     layer.put(grad, self.pull(layer, layer.matrix(grad).clone()))
             become(parameter, dense, torch.ones_like(dense, dtype=torch.bool))
-            parameter.grad = grad
+            _give_gradient(parameter, grad)
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
         for key, parameter in self._open.items():
-            values, mask = torch.zeros_like(parameter._values), torch.zeros_like(parameter._values, dtype=torch.bool)
+            now = dense_of(parameter)
+            values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool)
             for layer in self.layers:
                 if id(layer.parameter) == key:
-                    layer.extra["dense"] = layer.matrix(parameter._values).clone()
+                    layer.extra["dense"] = layer.matrix(now).clone()
                     layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
             become(parameter, values, mask)
+
+
+def _dense_gradient(parameter: SparseTensor) -> Tensor:
+    """All of a weight's gradient, to write to."""
+    grad = parameter.grad
+    assert grad is not None
+    if is_sharded(grad):
+        return whole(grad).clone()
+    return grad.to_dense() if isinstance(grad, SparseTensor) else grad.clone()
+
+
+def _give_gradient(parameter: SparseTensor, grad: Tensor) -> None:
+    """Let the optimizer step by this gradient; where the weight is sharded, by this rank's rows of it."""
+    if is_sharded(parameter):
+        local(parameter.grad).copy_(rows_of(grad, parameter))
+    else:
+        parameter.grad = grad
