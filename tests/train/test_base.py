@@ -35,7 +35,7 @@ def weights(model):
 def test_dropped_weights_are_gone_and_grown_ones_start_at_zero(optimizer):
     model = network()
     opt = OPTIMIZERS[optimizer](model.parameters())
-    method = gs.train.RigL(model, opt, 0.7, every=3, until=100, fraction=0.5)
+    method = gs.train.RigL(model, opt, 0.7, every=3, until=100, fraction=0.5, moments="zero")
     steps(model, opt, method, 2)
     before = [w.mask() for w in weights(model)]
     steps(model, opt, method, 1, start=2)
@@ -55,6 +55,25 @@ def test_dropped_weights_are_gone_and_grown_ones_start_at_zero(optimizer):
     steps(model, opt, method, 2, start=3)  # momentum and decay never revive a dropped weight
     for w in weights(model):
         assert torch.count_nonzero(w.detach().to_dense()) <= w.nnz
+
+
+@pytest.mark.parametrize("format", [gs.Masked(), gs.formats.PackedCSR()], ids=str)
+def test_squared_gradients_of_grown_weights_start_as_the_mean(format):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, amsgrad=True)
+    method = gs.train.RigL(model, optimizer, 0.7, every=3, until=100, fraction=0.5, format=format)
+    steps(model, optimizer, method, 2)
+    before = [w.mask() for w in weights(model)]
+    steps(model, optimizer, method, 1, start=2)
+    for w, old in zip(weights(model), before, strict=True):
+        new, state = w.mask(), optimizer.state[w]
+        grown = new & ~old
+        assert grown.any()
+        for name in ("exp_avg_sq", "max_exp_avg_sq"):
+            squares = state[name].to_dense()
+            assert torch.equal(state[name].mask(), new) and not squares[~new].any()
+            torch.testing.assert_close(squares[grown], squares[new & old].mean().expand(int(grown.sum())))
+        assert not state["exp_avg"].to_dense()[grown].any()
 
 
 def test_static_is_masked_dense_training():

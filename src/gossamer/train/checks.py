@@ -14,8 +14,9 @@ from gossamer.train.shards import is_sharded
 
 
 def settings(
-    method: str, sparsity: float, every: int, until: float | None, fraction: float, init: str | None, dynamic: bool
-) -> None:
+    method: str, sparsity: float, every: int, until: float | None, fraction: float, init: str | None, moments: str,
+    dynamic: bool,
+) -> None:  # fmt: skip
     """Refuse settings that could only fail later."""
     if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)) or not 0 <= sparsity < 1:
         raise ValueError(f"{method}: sparsity={sparsity!r} must be from 0 to below 1, such as 0.9")
@@ -29,6 +30,8 @@ def settings(
         raise ValueError(f"{method}: fraction={fraction!r} must be from 0 to 1")
     if init not in (None, "rescale", "kaiming"):
         raise ValueError(f"{method}: init={init!r} must be 'rescale', 'kaiming' or None")
+    if moments not in ("mean", "zero"):
+        raise ValueError(f"{method}: moments={moments!r} must be 'mean' or 'zero'")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

@@ -64,7 +64,7 @@ class Straight(Method):
             if not is_sharded(layer.parameter):  # whose gradient is dense
                 layer.parameter.grad_format = Dense()
 
-    def _settle(self, parameter: SparseTensor) -> None:
+    def _settle(self, parameter: SparseTensor, grown: Tensor | None = None) -> None:
         """State is that of all weights."""
 
     @torch.no_grad()
