@@ -97,6 +97,9 @@ def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return out if torch.compiler.is_compiling() else _SPECIAL["written"](name, out, copies)
 
 
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
 def kinds_of(args: tuple[Any, ...]) -> Kinds:
     """Return the format class of each argument; None for what is no tensor."""
     return tuple([kind_of(a) for a in args])
@@ -104,6 +107,8 @@ def kinds_of(args: tuple[Any, ...]) -> Kinds:
 
 def kind_of(value: Any) -> type[Format] | None:
     """Return the format class of one argument; of a list, the class that all its tensors share."""
+    if type(value) in _PLAIN:  # looked up sooner than any isinstance, and most arguments are
+        return Dense
     if isinstance(value, SparseTensor):
         return type(value.format)
     if isinstance(value, Tensor):

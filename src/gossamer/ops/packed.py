@@ -31,7 +31,7 @@ def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = Non
 def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int) -> Any:
     """Return act(x @ weight.T + bias), the activation in the kernel; NotImplemented where there is no kernel."""
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or _turned(weight):
+    if len(shape) != 2 or input.dim() == 0 or input.shape[-1] != shape[1] or _turned(weight):
         return NotImplemented
     if not _takes(input, weight):
         return _on_gpu(input, weight, bias, activation) if weight._values.is_cuda else NotImplemented

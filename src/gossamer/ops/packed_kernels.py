@@ -181,4 +181,4 @@ for _name, _backward in (
 
 def available(values: Tensor) -> bool:
     """Is there a kernel for values of this type and device? Half precision is stored; sums are float32."""
-    return values.dtype in STORED and values.device.type == "cpu" and native.load()
+    return values.dtype in STORED and values.is_cpu and native.load()

@@ -32,7 +32,7 @@ def fused_linear(
     ``turned`` asks for a feature-major (True) or token-major (False) result; None leaves it as x is.
     """
     shape = weight._dense_shape
-    if len(shape) != 2 or input.shape[-1:] != shape[1:] or input.dtype is not weight._values.dtype:
+    if len(shape) != 2 or input.dim() == 0 or input.shape[-1] != shape[1] or input.dtype is not weight._values.dtype:
         return NotImplemented
     if input.dim() == 2:
         return _product(input, weight, bias, activation, turned)
