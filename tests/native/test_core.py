@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gossamer.native import compiler
-from gossamer.native.library import units
+from gossamer.native.recipe import units
 
 HERE = Path(__file__).parent
 SANITIZE = ["-std=c++17", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra"]
