@@ -26,7 +26,7 @@ def core() -> None:
     from gossamer.native import compiler
     from gossamer.native.recipe import units
 
-    parts = {name: unit for name, unit in units(platform.machine()).items() if name != "binding"}
+    parts = {name: unit for name, unit in units(platform.machine()).items() if not name.startswith("binding")}
     parts["test"] = (ROOT / "tests/native/core_test.cpp", [f"-I{parts['dispatch'][0].parent}"])
     command = compiler()
     assert command, "no C++ compiler"

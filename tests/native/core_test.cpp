@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rows.h"
@@ -137,10 +138,13 @@ static void sample(const Kernels& kernels, const Case& c, int64_t tokens) {
   cases++;
 }
 
+#include "core_blocks.h"
+
 int main() {
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);
     if (!kernels) continue;
+    all_blocks(*kernels);
     std::vector<Case> all;
     all.push_back(any_pattern(1, 1, 16, 128, 1));
     all.push_back(any_pattern(50, 131, 32, 128, 4));

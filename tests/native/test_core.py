@@ -18,7 +18,7 @@ QUIET = ["-Wno-psabi", "-Wno-unknown-pragmas", "-Wno-aggressive-loop-optimizatio
 
 def build(command, machine, folder, link=()):
     """Build core_test with the units of a machine; what the linker said, if it failed, and the program."""
-    parts = {name: unit for name, unit in units(machine).items() if name != "binding"}
+    parts = {name: unit for name, unit in units(machine).items() if not name.startswith("binding")}
     parts["test"] = (HERE / "core_test.cpp", [f"-I{parts['dispatch'][0].parent}"])
 
     def one(item):

@@ -29,14 +29,14 @@ def flags() -> tuple[str, ...]:
 
 
 def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
-    """Return the object files of the library for a kind of processor: one for each instruction set, two for all.
+    """Return the object files of the library for a kind of processor: one for each instruction set, three for all.
 
     Examples
     --------
     >>> sorted(units("x86_64"))
-    ['avx2', 'avx512', 'baseline', 'binding', 'dispatch']
+    ['avx2', 'avx512', 'baseline', 'binding', 'binding_blocks', 'dispatch']
     >>> sorted(units("aarch64"))
-    ['baseline', 'binding', 'dispatch']
+    ['baseline', 'binding', 'binding_blocks', 'dispatch']
     """
     return {
         name: (SOURCES / unit["source"], list(unit["flags"]))

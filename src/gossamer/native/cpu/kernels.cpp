@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#if defined(__AVX512F__)
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -25,6 +25,10 @@ namespace ISA {
 #include "windows.h"
 
 #include "sample.h"
+
+#include "block_product.h"
+
+#include "block_sample.h"
 
 constexpr int W = WIDTH;                // tokens in a vector
 constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1 more registers
@@ -85,6 +89,7 @@ static void sample(const Sample& p, int64_t begin, int64_t end) {
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 extern const Kernels JOIN(kernels_, ISA);
-const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample};
+const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample,
+                                   {ISA::block_items, ISA::block_product, ISA::block_sample}};
 
 }  // namespace gossamer

@@ -15,6 +15,8 @@
 #pragma once
 #include <cstdint>
 
+#include "blocks.h"
+
 namespace gossamer {
 
 constexpr int LANES = 16;
@@ -90,6 +92,7 @@ struct Kernels {
   int64_t (*items)(const Product&);
   void (*product)(const Product&, int64_t begin, int64_t end);   // any number of tokens
   void (*sample)(const Sample&, int64_t begin, int64_t end);     // items: blocks of rows
+  BlockKernels blocks;
 };
 
 extern const Kernels kernels_baseline;
