@@ -26,6 +26,8 @@ namespace ISA {
 
 #include "sample.h"
 
+#include "block_lanes.h"
+
 #include "block_product.h"
 
 #include "block_sample.h"
