@@ -15,7 +15,7 @@ from gossamer.ops import product, vnm
 from gossamer.ops.block_kernels import Blocks, blocks_of
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
-from gossamer.ops.packed_kernels import Rows, available, rows_of
+from gossamer.ops.packed_kernels import NATIVE, Rows, available, rows_of
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, tracked, values_of
 
@@ -189,10 +189,14 @@ def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: i
     arrays, sizes = _rows(weight)
     values = weight._component("_values")
     op = _blocks_op if isinstance(weight.format, BSR) else _forward_op
-    if values.dtype is torch.float32:
+    if values.dtype in NATIVE:
         return op(*arrays, values, x, bias, *sizes, activation)
     shift = None if bias is None else bias.float()
     return op(*arrays, values.float(), x.float(), shift, *sizes, activation).to(x.dtype)
+
+
+def _native(t: Tensor) -> Tensor:
+    return t if t.dtype in NATIVE else t.float()
 
 
 def linear_int8(x: Tensor, weight: SparseTensor, scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -227,14 +231,14 @@ class PackedLinear(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             blocks, ops = isinstance(weight.format, BSR), torch.ops.gossamer
             turned = ops.blocks_linear_t if blocks else ops.rows_linear_t
-            grad_x = turned(*arrays, values_of(weight).float(), grad.float(), *sizes).to(x.dtype)
+            grad_x = turned(*arrays, _native(values_of(weight)), _native(grad), *sizes).to(x.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
         return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
 def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
-    ops, left, right = torch.ops.gossamer, grad.float(), x.float()
+    ops, left, right = torch.ops.gossamer, _native(grad), _native(x)
     if isinstance(weight.format, BSR):
         values = ops.blocks_sample(*arrays, left, right, *sizes, *weight._values.shape[1:])
     else:

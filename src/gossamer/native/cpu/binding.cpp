@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half_run.h"
 #include "rows.h"
 #include "torch_abi.h"
 
@@ -75,9 +76,17 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   gossamer::Product& p = job.p;
   p.activation = int64_t(activation);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-  p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
-  p.tokens = x.size(0), p.ldo = p.a.rows, p.wide = gossamer::wide_panels();
-  p.bias = bias ? bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]") : nullptr;
+  const char* wanted = "x must be float32 [tokens, cols] with contiguous rows; bfloat16 if values are";
+  const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
+  p.bias = shift.data, p.wide = gossamer::wide_panels();
+  if (p.a.halves) {
+    HalfJob<gossamer::Product, gossamer::Kernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
+    half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
+    half.p.tokens = x.size(0);
+    return half.all(crd.size(0) * half.p.tokens);
+  }
+  p.x = x.matrix(p.a.cols, wanted, &p.ldx);
+  p.tokens = x.size(0), p.ldo = p.a.rows;
   const int64_t sizes[2] = {p.tokens, p.a.rows};
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
@@ -90,7 +99,9 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
   Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
   ProductJob job{{}, &gossamer::kernels()};
   job.p.a = rows_of(row, pos, crd, stack + 6);
-  job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
+  const char* wanted = "values must be float32 or bfloat16, as many as crd";
+  if (values.dtype() == BFLOAT16) job.p.a.halves = values.line<const gossamer::Bf16>(BFLOAT16, crd.size(0), wanted);
+  else job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), wanted);
   stack[0] = product(job, crd, x, bias, stack[12]);
 }
 
@@ -109,8 +120,9 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
   p.a = rows_of(row, pos, crd, stack + 5);
-  p.left = left.matrix(p.a.rows, "left must be float32 [tokens, rows] with contiguous rows", &p.ldl);
-  p.right = right.matrix(p.a.cols, "right must be float32 [tokens, cols] with contiguous rows", &p.ldr);
+  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
+  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
+  p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
   p.tokens = left.size(0);
   require(right.size(0) == p.tokens, "left and right must have as many tokens");
   const int64_t size = crd.size(0);
@@ -118,7 +130,7 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   p.grad = out.data<float>(FLOAT32, "out");
   memset(p.grad, 0, size * sizeof(float));
   if (size) parallel(p.a.blocks(), size * p.tokens, &job);
-  stack[0] = out.release();
+  stack[0] = left.dtype() == BFLOAT16 ? rounded(out, 1, &size) : out.release();
 }
 
 struct Register {

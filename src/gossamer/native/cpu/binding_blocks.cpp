@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "half_run.h"
 #include "rows.h"
 #include "torch_abi.h"
 
@@ -46,19 +47,30 @@ void blocks_linear(Value* stack, uint64_t, uint64_t) {
   Tensor pos(stack[0]), crd(stack[1]), values(stack[2]), x(stack[3]), bias(optional(stack[4]));
   ProductJob job{{}, &gossamer::kernels().blocks};
   gossamer::BlockProduct& p = job.p;
-  require(values.dim() == 3 && values.contiguous(), "values must be float32 [blocks, height, width]");
+  const char* wanted = "values must be float32 or bfloat16 [blocks, height, width]";
+  require(values.dim() == 3 && values.contiguous(), wanted);
   p.a = blocks_of(pos, crd, stack[5], stack[6], values.size(1), values.size(2));
   require(values.size(0) == crd.size(0), "values must have as many blocks as crd");
-  p.a.values = values.data<const float>(FLOAT32, "values must be float32 [blocks, height, width]");
+  if (values.dtype() == BFLOAT16) p.a.halves = values.data<const gossamer::Bf16>(BFLOAT16, wanted);
+  else p.a.values = values.data<const float>(FLOAT32, wanted);
   p.activation = int64_t(stack[7]);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-  p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
+  const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
+  p.bias = shift.data;
+  const int64_t work = values.size(0) * p.a.height * p.a.width * x.size(0);
+  wanted = "x must be float32 [tokens, cols] with contiguous rows; bfloat16 if values are";
+  if (p.a.halves) {
+    HalfJob<gossamer::BlockProduct, gossamer::BlockKernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
+    half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
+    half.p.tokens = x.size(0);
+    stack[0] = half.all(work);
+    return;
+  }
+  p.x = x.matrix(p.a.cols, wanted, &p.ldx);
   p.tokens = x.size(0), p.ldo = p.a.rows;
-  p.bias = bias ? bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]") : nullptr;
   const int64_t sizes[2] = {p.tokens, p.a.rows};
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
-  const int64_t work = crd.size(0) * p.a.height * p.a.width * p.tokens;
   if (p.tokens && p.a.rows) parallel(job.kernels->items(p), work, &job);
   stack[0] = out.release();
 }
@@ -68,8 +80,9 @@ void blocks_sample(Value* stack, uint64_t, uint64_t) {
   SampleJob job{{}, &gossamer::kernels().blocks};
   gossamer::BlockSample& p = job.p;
   p.a = blocks_of(pos, crd, stack[4], stack[5], int64_t(stack[6]), int64_t(stack[7]));
-  p.left = left.matrix(p.a.rows, "left must be float32 [tokens, rows] with contiguous rows", &p.ldl);
-  p.right = right.matrix(p.a.cols, "right must be float32 [tokens, cols] with contiguous rows", &p.ldr);
+  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
+  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
+  p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
   p.tokens = left.size(0);
   require(right.size(0) == p.tokens, "left and right must have as many tokens");
   const int64_t sizes[3] = {crd.size(0), p.a.height, p.a.width}, count = sizes[0] * sizes[1] * sizes[2];
@@ -77,7 +90,7 @@ void blocks_sample(Value* stack, uint64_t, uint64_t) {
   p.grad = out.data<float>(FLOAT32, "out");
   memset(p.grad, 0, count * sizeof(float));
   if (count) parallel(p.a.down(), count * p.tokens, &job);
-  stack[0] = out.release();
+  stack[0] = left.dtype() == BFLOAT16 ? rounded(out, 3, sizes) : out.release();
 }
 
 struct Register {

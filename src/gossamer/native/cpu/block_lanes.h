@@ -5,6 +5,30 @@
 // values and one of activations for each T multiply-adds. Floor: 4 bytes a value, read once, and 4 / (height * width) more
 // of index. Widths that are multiples of four; others take panels (block_product.h).
 
+constexpr int64_t BLOCK_ROWS = 64;  // rows of an item, about: their values stay in the second-level cache
+
+INLINE int64_t rows_of_blocks(const Blocks& a) { return a.height >= BLOCK_ROWS ? 1 : BLOCK_ROWS / a.height; }
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// bfloat16 values are widened some rows of blocks at a time, once for all tokens of a panel: room() floats for it, and the
+// same rows with values that begin there.
+static int64_t room(const Blocks& a, int64_t b0, int64_t b1) {
+  int64_t most = 0;
+  for (int64_t from = b0; a.halves && from < b1; from += rows_of_blocks(a)) {
+    const int64_t count = a.pos[smaller(from + rows_of_blocks(a), b1)] - a.pos[from];
+    most = count > most ? count : most;
+  }
+  return most * a.height * a.width;
+}
+
+static Blocks widened(const Blocks& a, int64_t from, int64_t to, float* wide) {
+  if (!a.halves) return a;
+  Blocks some = a;
+  some.first = a.pos[from], some.values = wide;
+  widen(a.halves + some.first * a.height * a.width, wide, (a.pos[to] - some.first) * a.height * a.width);
+  return some;
+}
+
 // D activations, as often as they fit into V lanes.
 template <int V, int D> INLINE Vec<V> repeated(const float* x) {
   if constexpr (V == D) return load<V>(x);
@@ -24,10 +48,16 @@ template <int V, int D, int S = 1> INLINE Vec<V> folded(Vec<V> a) {
   return a;
 }
 
+// The sums of some rows, as far as there are rows; not inlined, as it stands in many places.
+__attribute__((noinline)) static void block_out(const BlockProduct& p, const float* sum, int64_t row, int64_t count, float* out) {
+  for (int64_t r = 0; r < count && row + r < p.a.rows; r++)
+    out[row + r] = activate_one(sum[r] + (p.bias ? p.bias[row + r] : 0.0f), p.activation);
+}
+
 // Q vectors of values of row b of blocks, from the q-th on, for T tokens. A vector holds V / D rows, or V of a row.
 template <int V, int D, int Q, int T>
-INLINE void block_lanes(const BlockProduct& p, const float* x, int64_t ldx, int64_t b, int64_t q) {
-  constexpr int U = Q * T >= 3 ? 1 : 4 / (Q * T);  // chains for each sum: an FMA takes four cycles
+INLINE void block_lanes(const BlockProduct& p, const float* x, int64_t ldx, int64_t b, int64_t q, float* out) {
+  constexpr int U = Q * T >= 4 ? 1 : 4 / (Q * T);  // chains for each sum: an FMA takes four cycles
   const Blocks& a = p.a;
   const int64_t size = a.height * a.width, stride = a.width > V ? a.width : V;
   Vec<V> acc[U][Q][T];
@@ -50,7 +80,7 @@ INLINE void block_lanes(const BlockProduct& p, const float* x, int64_t ldx, int6
   };
   int64_t k = a.pos[b];
   const int64_t end = a.pos[b + 1];
-  const float* v = a.values + k * size + q * stride;
+  const float* v = a.block(k) + q * stride;
   if (a.width <= V)
     for (; k + U <= end; k += U, v += U * size)
 #pragma GCC unroll 4
@@ -64,50 +94,52 @@ INLINE void block_lanes(const BlockProduct& p, const float* x, int64_t ldx, int6
 #pragma GCC unroll 4
       for (int u = 1; u < U; u++) acc[0][i][t] += acc[u][i][t];
       const Vec<V> sum = folded<V, D>(acc[0][i][t]);
-      const int64_t row = b * a.height + (q + i) * (V / D);
-      for (int r = 0; r < V / D && row + r < a.rows; r++)
-        p.out[t * p.ldo + row + r] = activate_one(sum[r * D] + (p.bias ? p.bias[row + r] : 0.0f), p.activation);
+      float each[V / D];
+      for (int r = 0; r < V / D; r++) each[r] = sum[r * D];
+      block_out(p, each, b * a.height + (q + i) * (V / D), V / D, out + t * p.ldo);
     }
 }
 
 template <int V, int D, int T>
-static void blocks_of_tokens(const BlockProduct& p, const float* x, int64_t ldx, int64_t b0, int64_t b1) {
+static void blocks_of_tokens(const BlockProduct& p, const float* x, int64_t ldx, int64_t b0, int64_t b1,
+                             float* out) {
   const int64_t vectors = p.a.height / (V / D);
   for (int64_t b = b0; b < b1; b++) {
     int64_t q = 0;
-    for (; q + 4 <= vectors; q += 4) block_lanes<V, D, 4, T>(p, x, ldx, b, q);
-    for (; q < vectors; q++) block_lanes<V, D, 1, T>(p, x, ldx, b, q);
+    for (; q + 4 <= vectors; q += 4) block_lanes<V, D, 4, T>(p, x, ldx, b, q, out);
+    for (; q < vectors; q++) block_lanes<V, D, 1, T>(p, x, ldx, b, q, out);
   }
 }
 
-// All tokens, at most four.
+// All tokens, at most four, by two: the second time a few rows' values come from the second-level cache.
 template <int V, int D> static void blocks_by_lanes(const BlockProduct& p, int64_t b0, int64_t b1) {
-  const int64_t padded = p.a.across() * p.a.width;
-  const float* x = p.x;
-  int64_t ldx = p.ldx;
-  if (padded != p.a.cols) {  // zeros behind the last column, which a padded block reads
-    float* own = scratch(p.tokens * padded * sizeof(float));
-    for (int64_t t = 0; t < p.tokens; t++) {
-      memcpy(own + t * padded, x + t * p.ldx, p.a.cols * sizeof(float));
-      memset(own + t * padded + p.a.cols, 0, (padded - p.a.cols) * sizeof(float));
-    }
-    x = own, ldx = padded;
+  const int64_t padded = p.a.across() * p.a.width, chunk = rows_of_blocks(p.a), pads = padded != p.a.cols;
+  float *own = scratch((p.tokens * padded * pads + room(p.a, b0, b1)) * sizeof(float)), *wide = own + p.tokens * padded * pads;
+  for (int64_t t = 0; pads && t < p.tokens; t++) {  // zeros behind the last column, which a padded block reads
+    memcpy(own + t * padded, p.x + t * p.ldx, p.a.cols * sizeof(float));
+    memset(own + t * padded + p.a.cols, 0, (padded - p.a.cols) * sizeof(float));
   }
-  if (p.tokens == 4) return blocks_of_tokens<V, D, 4>(p, x, ldx, b0, b1);
-  if (p.tokens == 3) return blocks_of_tokens<V, D, 3>(p, x, ldx, b0, b1);
-  if (p.tokens == 2) return blocks_of_tokens<V, D, 2>(p, x, ldx, b0, b1);
-  blocks_of_tokens<V, D, 1>(p, x, ldx, b0, b1);
+  const float* x = pads ? own : p.x;
+  const int64_t ldx = pads ? padded : p.ldx;
+  BlockProduct q = p;
+  for (int64_t from = b0; from < b1; from += chunk) {
+    const int64_t to = smaller(from + chunk, b1);
+    q.a = widened(p.a, from, to, wide);
+    int64_t t = 0;
+    for (; t + 2 <= p.tokens; t += 2) blocks_of_tokens<V, D, 2>(q, x + t * ldx, ldx, from, to, p.out + t * p.ldo);
+    if (t < p.tokens) blocks_of_tokens<V, D, 1>(q, x + t * ldx, ldx, from, to, p.out + t * p.ldo);
+  }
 }
 
 // The widest vectors that whole rows of a block fill, or that fill a row.
 static void blocks_lanes(const BlockProduct& p, int64_t b0, int64_t b1) {
   const int64_t h = p.a.height, w = p.a.width;
-  if constexpr (WIDTH >= 16) {
+  if constexpr (WIDTH == 16) {
     if (w % 16 == 0) return blocks_by_lanes<16, 16>(p, b0, b1);
     if (w == 8 && h % 2 == 0) return blocks_by_lanes<16, 8>(p, b0, b1);
     if (w == 4 && h % 4 == 0) return blocks_by_lanes<16, 4>(p, b0, b1);
   }
-  if constexpr (WIDTH >= 8) {
+  if constexpr (WIDTH == 8) {
     if (w % 8 == 0) return blocks_by_lanes<8, 8>(p, b0, b1);
     if (w == 4 && h % 2 == 0) return blocks_by_lanes<8, 4>(p, b0, b1);
   }

@@ -8,11 +8,6 @@
 // no line, and each line comes from the second-level cache: 1x4 0.38. Tried and no better for these: tiles of 64 or 128
 // columns (rows have a few blocks in each: branches), T = 4.
 
-constexpr int64_t BLOCK_ROWS = 64;  // rows of an item, about: their values stay in the second-level cache
-
-INLINE int64_t rows_of_blocks(const Blocks& a) { return a.height >= BLOCK_ROWS ? 1 : BLOCK_ROWS / a.height; }
-INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-
 // Rows [i, i + R) of row b of blocks, for a panel of T * W tokens.
 template <int W, int T, int R>
 INLINE void block_strip(const Blocks& a, int64_t b, int64_t i, const float* panel, float* sums) {
@@ -36,7 +31,7 @@ INLINE void block_strip(const Blocks& a, int64_t b, int64_t i, const float* pane
       for (int t = 0; t < T; t++) sum[r][t] += w * line[t];
     }
   };
-  const float* v = a.values + a.pos[b] * size + i * width;
+  const float* v = a.block(a.pos[b]) + i * width;
   for (int64_t k = a.pos[b]; k < a.pos[b + 1]; k++, v += size) {
     const float* x = panel + a.crd[k] * width * N;
     int64_t j = 0;
@@ -62,25 +57,33 @@ static void pack_block_panel(const float* x, int64_t ldx, int64_t tokens, int64_
   memset(panel + cols * N, 0, (lines - cols) * N * sizeof(float));
 }
 
-// Rows [b0, b1) of blocks for up to T * W tokens; R rows at a time, then fewer.
-template <int W, int T, int R>
+// Row b of blocks: as many rows at a time as the registers hold the sums of, then fewer.
+template <int W, int T>
+static void block_row(const Blocks& a, int64_t b, const float* panel, float* sums) {
+  constexpr int N = T * W;
+  constexpr bool EIGHT = T == 1 || WIDTH == 16;
+  for (int64_t i = 0; i < a.height;) {
+    const int64_t left = a.height - i;
+    if (EIGHT && left >= 8) block_strip<W, T, EIGHT ? 8 : 4>(a, b, i, panel, sums + i * N), i += 8;
+    else if (left >= 4) block_strip<W, T, 4>(a, b, i, panel, sums + i * N), i += 4;
+    else if (left >= 2) block_strip<W, T, 2>(a, b, i, panel, sums + i * N), i += 2;
+    else block_strip<W, T, 1>(a, b, i, panel, sums + i * N), i++;
+  }
+}
+
+// Rows [b0, b1) of blocks for up to T * W tokens.
+template <int W, int T>
 static void blocks_by_panels(const BlockProduct& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
   constexpr int N = T * W;
   const Blocks& a = p.a;
   const int64_t lines = a.across() * a.width, chunk = rows_of_blocks(a);
-  float* panel = scratch(((lines + 1) + chunk * a.height) * N * sizeof(float));
-  float* sums = panel + (lines + 1) * N;
+  float* panel = scratch((((lines + 1) + chunk * a.height) * N + room(a, b0, b1)) * sizeof(float));
+  float *sums = panel + (lines + 1) * N, *wide = sums + chunk * a.height * N;
   pack_block_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, a.cols, lines, panel);
   for (int64_t from = b0; from < b1; from += chunk) {
     const int64_t to = smaller(from + chunk, b1);
-    for (int64_t b = from; b < to; b++) {
-      float* sum = sums + (b - from) * a.height * N;
-      int64_t i = 0;
-      for (; i + R <= a.height; i += R) block_strip<W, T, R>(a, b, i, panel, sum + i * N);
-      if (R > 4 && i + 4 <= a.height) block_strip<W, T, 4>(a, b, i, panel, sum + i * N), i += 4;
-      if (R > 2 && i + 2 <= a.height) block_strip<W, T, 2>(a, b, i, panel, sum + i * N), i += 2;
-      if (R > 1 && i < a.height) block_strip<W, T, 1>(a, b, i, panel, sum + i * N);
-    }
+    const Blocks some = widened(a, from, to, wide);
+    for (int64_t b = from; b < to; b++) block_row<W, T>(some, b, panel, sums + (b - from) * a.height * N);
     const int64_t row = from * a.height, count = smaller(to * a.height, a.rows) - row;
     unpack_panel<W, T>(sums, count, row, nullptr, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }
@@ -98,11 +101,9 @@ static int64_t block_items(const BlockProduct& p) {
 }
 
 static void block_panels(const BlockProduct& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
-  if (WIDTH > 8 && tokens <= 8) return blocks_by_panels<8, 1, 8>(p, first, tokens, b0, b1);
-  if (tokens <= WIDTH) return blocks_by_panels<WIDTH, 1, 8>(p, first, tokens, b0, b1);
-  if (p.a.height < 4) return blocks_by_panels<WIDTH, 2, 2>(p, first, tokens, b0, b1);
-  if (p.a.height < 8 || WIDTH < 16) return blocks_by_panels<WIDTH, 2, 4>(p, first, tokens, b0, b1);
-  return blocks_by_panels<WIDTH, 2, 8>(p, first, tokens, b0, b1);
+  if (WIDTH > 8 && tokens <= 8) return blocks_by_panels<WIDTH < 8 ? WIDTH : 8, 1>(p, first, tokens, b0, b1);
+  if (tokens <= WIDTH) return blocks_by_panels<WIDTH, 1>(p, first, tokens, b0, b1);
+  blocks_by_panels<WIDTH, 2>(p, first, tokens, b0, b1);
 }
 
 // Item i: tokens i / chunks, rows i % chunks. Neighbours share a packed panel.
@@ -111,7 +112,8 @@ static void block_product(const BlockProduct& p, int64_t begin, int64_t end) {
   if (by_lanes(p)) return blocks_lanes(p, begin * rows, smaller(end * rows, p.a.down()));
   while (begin < end) {
     const int64_t t = begin / each, c0 = begin % each, c1 = smaller(end - t * each, each), first = t * PANEL_TOKENS;
-    block_panels(p, first, smaller(p.tokens - first, PANEL_TOKENS), c0 * rows, smaller(c1 * rows, p.a.down()));
+    const int64_t tokens = smaller(p.tokens - first, PANEL_TOKENS), b1 = smaller(c1 * rows, p.a.down());
+    block_panels(p, first, tokens, c0 * rows, b1);
     begin = t * each + c1;
   }
 }

@@ -6,6 +6,8 @@
 #pragma once
 #include <cstdint>
 
+#include "bf16.h"
+
 namespace gossamer {
 
 struct Blocks {
@@ -14,9 +16,12 @@ struct Blocks {
   const int32_t* pos;      // [down() + 1]
   const int32_t* crd;      // [blocks]
   const float* values;     // [blocks, height, width]
+  const Bf16* halves;      // instead of values
+  int64_t first;           // the block that values begins with
 
   int64_t down() const { return (rows + height - 1) / height; }
   int64_t across() const { return (cols + width - 1) / width; }
+  const float* block(int64_t k) const { return values + (k - first) * height * width; }
 };
 
 struct BlockProduct {      // out[n, rows] = act(x[n, cols] @ A.T + bias), both row-major with leading strides

@@ -26,7 +26,7 @@ int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(i
 namespace gossamer_torch {
 
 constexpr uint64_t TORCH_2_11 = (2ull << 56) | (11ull << 48);
-constexpr int32_t UINT8 = 0, INT8 = 1, INT32 = 3, FLOAT32 = 6;  // torch's numbers of these types, the same in every version
+constexpr int32_t UINT8 = 0, INT8 = 1, INT32 = 3, FLOAT32 = 6, BFLOAT16 = 15;  // torch's numbers of these types, the same in every version
 
 inline void check(int32_t error) {
   if (error) throw std::runtime_error("gossamer: a function of torch failed");
@@ -67,18 +67,21 @@ class Tensor {  // owns the handle that torch lends to an operator
       if (size(d) > 1 && stride(d) != expected) return false;
     return true;
   }
-  template <class T> T* data(int32_t dtype, const char* name) const {
+  int32_t dtype() const {
     int32_t d;
+    return check(aoti_torch_get_dtype(handle_, &d)), d;
+  }
+  template <class T> T* data(int32_t type, const char* name) const {
     void* p;
-    check(aoti_torch_get_dtype(handle_, &d));
-    require(d == dtype, name);
+    require(dtype() == type, name);
     check(aoti_torch_get_data_ptr(handle_, &p));
     return static_cast<T*>(p);
   }
-  const float* matrix(int64_t cols, const char* name, int64_t* lead) const {  // rows of contiguous float32
+  template <class T = float>
+  const T* matrix(int64_t cols, const char* name, int64_t* lead, int32_t type = FLOAT32) const {  // contiguous rows
     require(dim() == 2 && size(1) == cols && (size(1) <= 1 || stride(1) == 1), name);
     *lead = stride(0);
-    return data<const float>(FLOAT32, name);
+    return data<const T>(type, name);
   }
   template <class T> T* line(int32_t dtype, int64_t length, const char* name) const {
     require(dim() == 1 && size(0) == length && (length <= 1 || stride(0) == 1), name);
@@ -97,11 +100,11 @@ inline Value optional(Value v) {
   return inner;
 }
 
-inline Handle empty(int64_t dims, const int64_t* sizes) {  // up to three
+inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32) {  // up to three
   int64_t strides[3] = {1, 1, 1};
   for (int64_t d = dims - 2; d >= 0; d--) strides[d] = strides[d + 1] * sizes[d + 1];
   Handle out;
-  check(aoti_torch_empty_strided(dims, sizes, strides, FLOAT32, 0, -1, &out));
+  check(aoti_torch_empty_strided(dims, sizes, strides, dtype, 0, -1, &out));
   return out;
 }
 

@@ -6,11 +6,18 @@
 template <int W> struct Types {
   typedef float vec __attribute__((vector_size(W * 4), aligned(4), may_alias));
   typedef int32_t ints __attribute__((vector_size(W * 4)));
+  typedef uint32_t words __attribute__((vector_size(W * 4)));
+  typedef uint16_t halves __attribute__((vector_size(W * 2), aligned(2), may_alias));
 };
 template <int W> using Vec = typename Types<W>::vec;
 template <int W> using Ints = typename Types<W>::ints;
 
 template <int W> INLINE Vec<W> load(const float* p) { return *reinterpret_cast<const Vec<W>*>(p); }
+template <int W> INLINE Vec<W> load(const Bf16* p) {
+  using Half = typename Types<W>::halves;
+  const Half bits = *reinterpret_cast<const Half*>(p);
+  return (Vec<W>)(__builtin_convertvector(bits, typename Types<W>::words) << 16);
+}
 template <int W> INLINE void store(float* p, Vec<W> v) { *reinterpret_cast<Vec<W>*>(p) = v; }
 
 #if defined(__AVX512F__)
@@ -18,6 +25,8 @@ INLINE __m512 load16(const float* v) { return _mm512_loadu_ps(v); }
 INLINE __m512 load16(const int8_t* v) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)v)));
 }
+INLINE __m512 load16(const Bf16* v) { return (__m512)load<16>(v); }
+INLINE __m128 load4(const Bf16* v) { return (__m128)load<4>(v); }
 INLINE __m128 load4(const float* v) { return _mm_loadu_ps(v); }
 INLINE __m128 load4(const int8_t* v) {
   int32_t four;
