@@ -4,6 +4,7 @@ struct BlockCase {
   std::vector<float> values;
   std::vector<int32_t> pos, crd;
   std::vector<float> dense;
+  std::vector<Bf16> halves;
 };
 
 static BlockCase some_blocks(int64_t rows, int64_t cols, int64_t height, int64_t width, unsigned one_in) {
@@ -25,6 +26,14 @@ static BlockCase some_blocks(int64_t rows, int64_t cols, int64_t height, int64_t
     c.pos.push_back(int32_t(c.crd.size()));
   }
   c.a.pos = c.pos.data(), c.a.crd = c.crd.data(), c.a.values = c.values.data();
+  return c;
+}
+
+static BlockCase bfloat16(BlockCase c) {  // the same pattern, its values rounded
+  c.halves = rounded(c.values);
+  const std::vector<Bf16> dense = rounded(c.dense);
+  for (size_t i = 0; i < dense.size(); i++) c.dense[i] = dense[i];
+  c.a.pos = c.pos.data(), c.a.crd = c.crd.data(), c.a.values = nullptr, c.a.halves = c.halves.data();
   return c;
 }
 
@@ -85,8 +94,30 @@ static void all_blocks(const Kernels& kernels) {
   for (const auto& s : sizes)
     for (const auto& shape : {std::pair<int64_t, int64_t>{1, 1}, {64, 96}, {67, 37}, {130, 50}}) {
       const BlockCase c = some_blocks(shape.first, shape.second, s[0], s[1], 3);
-      for (int64_t tokens : {1, 2, 3, 4, 7, 16, 17, 33, 65}) block_product(kernels, c, tokens), block_sample(kernels, c, tokens);
+      const BlockCase half = bfloat16(c);
+      for (int64_t tokens : {1, 2, 3, 4, 7, 16, 17, 33, 65}) {
+        block_product(kernels, c, tokens), block_sample(kernels, c, tokens);
+        block_product(kernels, half, tokens);
+      }
     }
   const BlockCase none = some_blocks(20, 20, 4, 4, 1000000);
   block_product(kernels, none, 5), block_sample(kernels, none, 5);
+}
+
+// Every bfloat16 survives the way there and back; what lies between two goes to the nearer, halfway to the even one.
+static void conversions(const Kernels& kernels) {
+  std::vector<Bf16> all(65536), back(65536);
+  for (uint32_t i = 0; i < 65536; i++) all[i].bits = uint16_t(i);
+  std::vector<float> wide(65536);
+  kernels.widen(all.data(), wide.data(), 65536);
+  kernels.narrow(wide.data(), back.data(), 65536);
+  for (uint32_t i = 0; i < 65536; i++)
+    if (back[i].bits != i && !(std::isnan(wide[i]) && std::isnan(float(back[i]))) && failures++ < 10)
+      printf("bfloat16 %04x comes back as %04x\n", i, back[i].bits);
+  const float between[] = {1.00390625f, 1.01171875f, 1.00391f, -1.00390625f};  // halfway twice, above it, halfway
+  const uint16_t nearest[] = {0x3F80, 0x3F82, 0x3F81, 0xBF80};
+  kernels.narrow(between, back.data(), 4);
+  for (int i = 0; i < 4; i++)
+    if (back[i].bits != nearest[i] && failures++ < 10) printf("%g goes to %04x\n", double(between[i]), back[i].bits);
+  cases++;
 }

@@ -14,7 +14,9 @@ import pytest
 from gossamer.native import compiler, recipe
 
 ROOT = Path(__file__).parents[2]
-MAKE = "import json, sys, build_backend as b; print(b.build_wheel(sys.argv[1])); print(json.dumps('torch' in sys.modules))"
+MAKE = (
+    "import json, sys, build_backend as b; print(b.build_wheel(sys.argv[1])); print(json.dumps('torch' in sys.modules))"
+)
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("cmake") is None, reason="no CMake"),
@@ -96,7 +98,9 @@ def test_a_compiler_that_fails_leaves_a_wheel_without_kernels(tmp_path):
 def test_an_editable_install_is_one_path(tmp_path):
     code = "import sys, build_backend as b; print(b.build_editable(sys.argv[1]))"
     env = {**os.environ, "PATH": "", "CXX": ""}  # neither CMake nor a compiler
-    answer = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env=env, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, env=env, capture_output=True, text=True
+    )
     assert answer.returncode == 0, answer.stderr[-3000:]
     names = zipfile.ZipFile(tmp_path / answer.stdout.splitlines()[-1])
     outside = [name for name in names.namelist() if ".dist-info/" not in name]

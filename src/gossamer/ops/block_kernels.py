@@ -25,9 +25,7 @@ for _name in ("blocks_linear", "blocks_forward"):
         f"{_name}({_A}, Tensor values, Tensor x, Tensor? bias, int rows, int cols, int activation) -> Tensor"
     )
 _library.define(f"blocks_linear_t({_A}, Tensor values, Tensor grad, int rows, int cols) -> Tensor")
-_library.define(
-    f"blocks_sample({_A}, Tensor left, Tensor right, int rows, int cols, int height, int width) -> Tensor"
-)
+_library.define(f"blocks_sample({_A}, Tensor left, Tensor right, int rows, int cols, int height, int width) -> Tensor")
 
 
 class Blocks(NamedTuple):
