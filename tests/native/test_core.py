@@ -1,4 +1,4 @@
-"""The C++ core, alone: under the address and undefined-behaviour sanitizers, by another compiler, for another processor."""
+"""The C++ core, alone: under the sanitizers, by another compiler, for another processor."""
 
 import platform
 import shutil

@@ -121,7 +121,7 @@ def test_gradients_are_those_of_dense(block):
 
 @needs_kernels
 def test_gradients_of_gradients():
-    dense, weight = pair((20, 40), (4, 8))
+    _, weight = pair((20, 40), (4, 8))
     (pos, crd), sizes = _rows(weight)
     keys, _ = weight.structure.entries()
 

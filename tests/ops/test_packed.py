@@ -264,7 +264,7 @@ def test_half_precision_is_stored_and_sums_are_float32(dtype, format):
     "format", [PackedCSR(), PackedCSR(240), PackedNM(1, 8), gs.BSR((4, 4)), gs.BSR((1, 8))], ids=str
 )
 def test_bfloat16_at_every_size(format):
-    """The kernel reads the values as they are: the same bits as those of float32, rounded once; in chunks from 257 on."""
+    """The kernel reads the values as they are, sums in float32 and rounds once; in chunks from 257 tokens on."""
     how = "block {}x{} 50%".format(*format.block) if isinstance(format, gs.BSR) else "1:8"
     for shape in ((1, 1), (37, 131), (130, 300)):
         dense = gs.sparsify(torch.randn(shape), how, format=gs.Dense()).bfloat16()

@@ -1,4 +1,4 @@
-"""What the CPU kernels are built of: ``cpu/recipe.json``, read here for a build at first use and by CMake for a wheel."""
+"""What the CPU kernels are built of: ``cpu/recipe.json``, read here for a build at first use, by CMake for a wheel."""
 
 from __future__ import annotations
 
