@@ -4,8 +4,8 @@
 // value once for N tokens: T + R loads for T * R multiply-adds, so that the multiply-adds bind, not the loads. The sums of
 // R rows stay in registers from the first block of a row to the last.
 // Through F.linear, transposes and all, 80 % sparse, on one thread of Zen 4 with AVX-512 (FMA ceiling 117 GFLOP/s):
-// 4x4 0.77 of the ceiling at 32 to 1024 tokens, 8x8 to 32x32 0.72 to 0.81, dense (MKL) 0.5 to 0.8. Blocks of one row share
-// no line, and each line comes from the second-level cache: 1x4 0.38. Tried and no better for these: tiles of 64 or 128
+// 4x4 0.72 to 0.75 of the ceiling at 128 and 1024 tokens, 8x8 to 32x32 0.68 to 0.79, dense (MKL) 0.75 to 0.82. Blocks of
+// one row share no line, and each line comes from the second-level cache: 1x4 0.38. Tried and no better for these: tiles of 64 or 128
 // columns (rows have a few blocks in each: branches), T = 4.
 
 // Rows [i, i + R) of row b of blocks, for a panel of T * W tokens.
