@@ -62,15 +62,6 @@ def fitting(mask: Tensor) -> list[Format]:
     return [*found, *filter(None, (_regular(mask, density), _blocks(mask, density)))]
 
 
-def _regular(mask: Tensor, density: float) -> PackedNM | None:
-    """The n:m that the pattern is, if it is one and hardly more than full."""
-    for m in _BLOCKS:
-        n = int(F.pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m).sum(2).max()) if mask.numel() else 0
-        if 0 < n and n / m <= 1.1 * density:
-            return PackedNM(n, m)
-    return None
-
-
 def _blocks(mask: Tensor, density: float) -> BSR | None:
     """The largest blocks that the pattern is made of, all of their values kept or none."""
     rows, cols = mask.shape
@@ -79,6 +70,15 @@ def _blocks(mask: Tensor, density: float) -> BSR | None:
         kept = cut.any(3).any(1)
         if torch.equal(kept.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :cols], mask):
             return BSR((high, wide))
+    return None
+
+
+def _regular(mask: Tensor, density: float) -> PackedNM | None:
+    """The n:m that the pattern is, if it is one and hardly more than full."""
+    for m in _BLOCKS:
+        n = int(F.pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m).sum(2).max()) if mask.numel() else 0
+        if 0 < n and n / m <= 1.1 * density:
+            return PackedNM(n, m)
     return None
 
 
