@@ -24,9 +24,9 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 def core() -> None:
     """Build and run tests/native/core_test.cpp."""
     from gossamer.native import compiler
-    from gossamer.native.library import units
+    from gossamer.native.recipe import units
 
-    parts = {name: unit for name, unit in units(platform.machine()).items() if name != "binding"}
+    parts = {name: unit for name, unit in units(platform.machine()).items() if not name.startswith("binding")}
     parts["test"] = (ROOT / "tests/native/core_test.cpp", [f"-I{parts['dispatch'][0].parent}"])
     command = compiler()
     assert command, "no C++ compiler"

@@ -90,10 +90,18 @@ def compiler() -> dict[str, str] | None:
 
 
 def kernels() -> dict[str, Any]:
-    """Return whether gossamer's own CPU kernels load, for which instruction set, or why they don't."""
+    """Return whether gossamer's own CPU kernels load, for which instruction set and from where, or why they don't."""
     from gossamer import native
 
-    return {"loaded": native.load(), "isa": native.isa(), "why_not": native.why_not()}
+    path = native.path()
+    origin = None if path is None else "the wheel" if path.parent == Path(native.__file__).parent else "built here"
+    return {
+        "loaded": native.load(),
+        "isa": native.isa(),
+        "why_not": native.why_not(),
+        "path": None if path is None else str(path),
+        "origin": origin,
+    }
 
 
 def driver() -> str | None:
@@ -146,6 +154,8 @@ def findings(facts: dict[str, Any]) -> list[Finding]:
         )
     if facts["compiler"] is None:
         costs = "no native kernels: packed layers run on torch's slower ones"
+        if kernels["loaded"]:  # those of the wheel
+            costs = "compiled einsums run on torch's slower operators"
         found.append(Finding("there is no C++ compiler", costs, "apt-get install g++"))
     elif not kernels["loaded"]:
         off = kernels["why_not"] == "GOSSAMER_NATIVE=0"
@@ -196,7 +206,9 @@ def table(facts: dict[str, Any]) -> Table:
         "ISA": " ".join(has) or "[dim]none of " + " ".join(ISA) + "[/]",
         "torch uses": f"{torch_['cpu_capability']}, {torch_['threads']} threads",
         "C++ compiler": f"{compiler['version']}\n[dim]{compiler['path']}[/]" if compiler else "[yellow]none found[/]",
-        "kernels": f"for {kernels['isa']}" if kernels["loaded"] else "[yellow]none[/]",
+        "kernels": f"for {kernels['isa']}, {kernels['origin']}\n[dim]{kernels['path']}[/]"
+        if kernels["loaded"]
+        else "[yellow]none[/]",
         "GPU": "\n".join(gpus) or "[dim]none[/]",
         "NVRTC": facts["nvidia"]["nvrtc"] or "[dim]none[/]",
         "cache": f"{cache['path']}\n[dim]{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB[/]",

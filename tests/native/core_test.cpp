@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "rows.h"
@@ -18,6 +19,7 @@ struct Case {  // a dense matrix, and its packed rows
   int64_t rows = 0, cols = 0;
   std::vector<float> dense, values, scale;
   std::vector<int8_t> bytes;
+  std::vector<Bf16> halves;
   std::vector<int32_t> row, pos;
   std::vector<uint8_t> crd;
   Rows a{};
@@ -93,6 +95,21 @@ static Case int8(Case c) {  // the same pattern, its values in bytes, a scale fo
   return c;
 }
 
+static std::vector<Bf16> rounded(const std::vector<float>& values) {
+  std::vector<Bf16> made(values.size());
+  kernels().narrow(values.data(), made.data(), int64_t(values.size()));
+  return made;
+}
+
+static Case bfloat16(Case c) {  // the same pattern, its values rounded
+  c.halves = rounded(c.values);
+  const std::vector<Bf16> dense = rounded(c.dense);
+  for (size_t i = 0; i < dense.size(); i++) c.dense[i] = dense[i];
+  finish(c);
+  c.a.values = nullptr, c.a.halves = c.halves.data();
+  return c;
+}
+
 static int failures = 0, cases = 0;
 
 static void expect(double got, double want, double size, const char* what, const Case& c, int64_t tokens) {
@@ -137,10 +154,14 @@ static void sample(const Kernels& kernels, const Case& c, int64_t tokens) {
   cases++;
 }
 
+#include "core_blocks.h"
+
 int main() {
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);
     if (!kernels) continue;
+    all_blocks(*kernels);
+    conversions(*kernels);
     std::vector<Case> all;
     all.push_back(any_pattern(1, 1, 16, 128, 1));
     all.push_back(any_pattern(50, 131, 32, 128, 4));
@@ -153,13 +174,14 @@ int main() {
     all.push_back(regular(17, 61, 32, 20, 1, 240));
     all.push_back(regular(17, 100, 32, 40, 1, 120));
     for (const Case& c : all) {
-      const Case small = int8(c);
+      const Case small = int8(c), half = bfloat16(c);
       for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {
         product(*kernels, c, tokens, false);
         product(*kernels, c, tokens, true);
         sample(*kernels, c, tokens);
         product(*kernels, small, tokens, false);
         product(*kernels, small, tokens, true);
+        product(*kernels, half, tokens, false);
       }
     }
   }

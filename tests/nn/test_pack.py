@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
+from gossamer import native
 from gossamer.formats import Condensed, PackedCSR, PackedNM
 from gossamer.nn import pack_tune
 from gossamer.nn.pack_tune import fitting
@@ -96,3 +97,23 @@ def test_training_mode_and_dropout_are_left_alone():
 )
 def test_which_formats_fit(how, formats):
     assert fitting(gs.sparsify(torch.randn(64, 320), how).mask()) == formats
+
+
+@pytest.mark.parametrize("block", [(4, 4), (16, 16), (1, 8)], ids=str)
+def test_blocks_are_a_candidate(block):
+    pattern = gs.Blocks(0.8, block)
+    assert fitting(pattern.select(torch.rand(64, 96)))[-1] == gs.BSR(block)
+    assert fitting(pattern.select(torch.rand(70, 101)))[-1] == gs.BSR(block)  # the last blocks are cut
+    ragged = pattern.select(torch.rand(64, 96))
+    ragged[tuple(ragged.nonzero()[0])] = False
+    assert gs.BSR(block) not in fitting(ragged)
+
+
+@pytest.mark.skipif(not native.load(), reason="no native kernels here")
+def test_a_layer_of_blocks_stays_one(capsys):
+    model = gs.sparsify_(torch.nn.Linear(256, 256), "block 8x8 90%")
+    x = torch.randn(128, 256)
+    expected = model(x)
+    report = gs.pack_(model, x, tune=False)
+    assert report.layers[0].format == "BSR((8, 8))"
+    torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-5)

@@ -259,6 +259,48 @@ def test_half_precision_is_stored_and_sums_are_float32(dtype, format):
     torch.testing.assert_close(gx.float(), grad.float() @ dense.float(), rtol=2e-2, atol=2e-2)
 
 
+@needs_kernels
+@pytest.mark.parametrize(
+    "format", [PackedCSR(), PackedCSR(240), PackedNM(1, 8), gs.BSR((4, 4)), gs.BSR((1, 8))], ids=str
+)
+def test_bfloat16_at_every_size(format):
+    """The kernel reads the values as they are, sums in float32 and rounds once; in chunks from 257 tokens on."""
+    how = "block {}x{} 50%".format(*format.block) if isinstance(format, gs.BSR) else "1:8"
+    for shape in ((1, 1), (37, 131), (130, 300)):
+        dense = gs.sparsify(torch.randn(shape), how, format=gs.Dense()).bfloat16()
+        weight, bias = gs.from_dense(dense, format), torch.randn(shape[0]).bfloat16()
+        for tokens in (0, 1, 2, 4, 5, 17, 33, 256, 257, 300):
+            x = torch.randn(tokens, 2 * shape[1])[:, : shape[1]].bfloat16()
+            with torch.no_grad():
+                out = F.linear(x, weight, bias)
+                exact = F.linear(x.double(), dense.double(), bias.double())
+            assert out.dtype is torch.bfloat16 and out.shape == exact.shape
+            size = F.linear(x.double().abs(), dense.double().abs(), bias.double().abs())
+            bound = 2.0**-8 * exact.abs() + (shape[1] + 2) * 2.0**-24 * size * 1.01
+            assert torch.all((out.double() - exact).abs() <= bound)
+
+
+@needs_kernels
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8), gs.BSR((4, 4))], ids=str)
+def test_bfloat16_gradients_and_rules(format):
+    dense = gs.sparsify(torch.randn(32, 80), "block 4x8 75%", format=gs.Dense()) if isinstance(format, gs.BSR) else None
+    dense = gs.sparsify(torch.randn(32, 80), "1:8", format=gs.Dense()) if dense is None else dense
+    weight = gs.from_dense(dense.bfloat16(), format).requires_grad_()
+    x, grad = torch.randn(9, 80).bfloat16().requires_grad_(), torch.randn(9, 32).bfloat16()
+    gx, gw = torch.autograd.grad(F.linear(x, weight), (x, weight), grad)
+    assert gx.dtype is gw.dtype is torch.bfloat16 and gw.format == format
+    torch.testing.assert_close(gx.float(), grad.float() @ weight.detach().to_dense().float(), rtol=2e-2, atol=2e-2)
+    expected = torch.where(weight.mask(), grad.float().t() @ x.detach().float(), 0)
+    torch.testing.assert_close(gw.to_dense().float(), expected, rtol=2e-2, atol=2e-2)
+    arrays, sizes = _rows(weight)
+    values = weight.values().detach().clone().requires_grad_()
+    op = torch.ops.gossamer.blocks_linear if isinstance(format, gs.BSR) else torch.ops.gossamer.rows_linear
+    bias = torch.randn(32).bfloat16().requires_grad_()
+    torch.library.opcheck(op, (*arrays, values, x, bias, *sizes, 0), rtol=2e-2, atol=2e-2)
+    with pytest.raises(RuntimeError, match="bfloat16 if values are"):
+        op(*arrays, values, x.float(), None, *sizes, 0)
+
+
 @pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
 def test_gradcheck(format):
     """In float64, where there is no kernel: the formats themselves differentiate as any other."""

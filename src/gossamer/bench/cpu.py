@@ -33,6 +33,7 @@ FORMATS = [
     ("unstructured 95% wide", "95%", PackedCSR(240)),
     ("condensed 90%", "fan-in 90%", Condensed()),
     *((f"grouped {n}:{m}", f"{n}:{m}:g8", PackedGroupedNM(n, m, 8)) for n, m in ((2, 4), (1, 4), (1, 10), (1, 20))),
+    *((f"block 4x4 {s}", f"block 4x4 {s}", gs.BSR((4, 4))) for s in ("80%", "90%")),
 ]
 
 

@@ -1,8 +1,8 @@
 """Compile C++ sources into a shared library, once for each source, compiler and processor family.
 
-Why at first use and not at install: ``pip install`` then never needs a compiler, never fails for want of one, and never
-pulls torch into a build environment; the library is built by the compiler and for the machine that run it, in a few
-seconds; an editable install rebuilds when a source changes. A finished library is renamed into place, so two processes
+A wheel brings the CPU kernels along (CMakeLists.txt). Everything else is compiled here, at first use: an editable
+install then needs no compiler, never fails for want of one, and rebuilds when a source changes; the library is built by
+the compiler of the machine that runs it, in a few seconds. A finished library is renamed into place, so two processes
 that build at the same time both end with a whole one.
 """
 
@@ -19,7 +19,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-COMMON = ("-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-ffp-contract=fast", "-Wno-psabi")
+from gossamer.native import recipe
+
+COMMON = recipe.flags()
 
 
 class BuildError(RuntimeError):

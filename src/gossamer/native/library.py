@@ -1,4 +1,8 @@
-"""The CPU kernels: build them if need be, load them into torch, and say why when that is not possible."""
+"""The CPU kernels: those of the wheel, or built here; loaded into torch; and why not, when that is not possible.
+
+A wheel carries a library, which is used if it is of the very sources beside it: not after an edit, and not in an
+editable install, which has none. Otherwise the same sources are compiled at first use (:mod:`gossamer.native.build`).
+"""
 
 from __future__ import annotations
 
@@ -9,33 +13,10 @@ import platform
 from functools import lru_cache
 from pathlib import Path
 
+from gossamer.native import recipe
 from gossamer.native.build import BuildError, build
 
-_HERE = Path(__file__).parent / "cpu"
 _LOG = logging.getLogger("gossamer")
-_AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mprefer-vector-width=512")
-
-
-def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
-    """Return the object files of the library for a kind of processor: one for each instruction set, two for all.
-
-    Examples
-    --------
-    >>> sorted(units("x86_64"))
-    ['avx2', 'avx512', 'baseline', 'binding', 'dispatch']
-    >>> sorted(units("aarch64"))
-    ['baseline', 'binding', 'dispatch']
-    """
-    kernels = _HERE / "kernels.cpp"
-    made = {
-        "baseline": (kernels, ["-DISA=baseline", "-DWIDTH=4"]),
-        "dispatch": (_HERE / "dispatch.cpp", []),
-        "binding": (_HERE / "binding.cpp", []),
-    }
-    if machine in ("x86_64", "AMD64"):
-        made["avx2"] = (kernels, ["-DISA=avx2", "-DWIDTH=8", "-mavx2", "-mfma"])
-        made["avx512"] = (kernels, ["-DISA=avx512", "-DWIDTH=16", "-mavx2", "-mfma", *_AVX512])
-    return made
 
 
 @lru_cache(maxsize=1)
@@ -44,8 +25,14 @@ def _library() -> tuple[Path | None, str]:
         return None, "GOSSAMER_NATIVE=0"
     import torch
 
+    if (path := recipe.installed()) is not None:
+        try:
+            torch.ops.load_library(path)
+            return path, ""
+        except OSError as error:  # another libc, say: the compiler here may do better
+            _LOG.info("the kernels of the wheel don't load: %s", error)
     try:
-        path = build("gossamer_cpu", units(platform.machine()), sorted(_HERE.glob("*.h")), stub="libtorch_cpu.so")
+        path = build("gossamer_cpu", recipe.units(platform.machine()), recipe.headers(), stub="libtorch_cpu.so")
         torch.ops.load_library(path)
     except (BuildError, OSError) as error:
         _LOG.warning("gossamer runs without its own CPU kernels, on torch's slower ones: %s", error)
@@ -69,14 +56,25 @@ def why_not() -> str:
     return _library()[1]
 
 
+def path() -> Path | None:
+    """Return the library that is loaded: in the package if it came with the wheel, else in the cache; None without.
+
+    Examples
+    --------
+    >>> (path() is not None) == load()
+    True
+    """
+    return _library()[0]
+
+
 def isa() -> str | None:
     """Return the instruction set that the kernels use here: avx512, avx2 or baseline; None without kernels.
 
     ``$GOSSAMER_ISA`` chooses an older one than the best.
     """
-    path = _library()[0]
-    if path is None:
+    library = _library()[0]
+    if library is None:
         return None
-    function = ctypes.CDLL(str(path)).gossamer_isa
+    function = ctypes.CDLL(str(library)).gossamer_isa
     function.restype = ctypes.c_char_p
     return str(function().decode())

@@ -275,12 +275,12 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
 
 
 def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:
-    """Packed formats that hold the weight where it is."""
+    """Formats with kernels that hold the weight where it is."""
     if dense.is_cuda:
         return pack_gpu.fitting(mask.flatten(1), dense.dtype)
     if inputs_first(module):
-        return [format.turned() for format in fitting(mask.t())]
-    return [*fitting(mask.flatten(1))]
+        return [turned for format in fitting(mask.t()) if (turned := format.transposed())]
+    return fitting(mask.flatten(1))
 
 
 def _tokens(module: nn.Linear | nn.Conv2d, shape: tuple[int, ...]) -> int:

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer import native
-from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedNM, as_format
-from gossamer.formats.packed import PackedRows
+from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNM, as_format
 from gossamer.nn import pack_gpu
 from gossamer.ops.sparsify import apply_mask
 
@@ -26,6 +25,8 @@ _SECONDS = 0.03  # of measuring for each format and number of tokens, at least; 
 _RUNS = 5
 _MARGIN = 1.03
 _BLOCKS = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m of n:m that are looked for, the usual ones first
+#: Blocks that are looked for, the largest first: fewer of them, and more rows that share what they load.
+_TILES = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1, 4), (2, 2), (4, 1), (8, 1), (16, 1))
 
 
 @dataclass(frozen=True)
@@ -41,22 +42,35 @@ class Timing:
         return self.weight
 
 
-def fitting(mask: Tensor) -> list[PackedRows]:
-    """Return the packed formats for a CPU that hold exactly such a pattern and waste little.
+def fitting(mask: Tensor) -> list[Format]:
+    """Return the formats with kernels for a CPU that hold exactly such a pattern and waste little.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> fitting(gs.NM(2, 4).select(torch.rand(8, 64)))
     [PackedCSR(), PackedNM(2, 4)]
+    >>> fitting(gs.Blocks(0.8, (4, 4)).select(torch.rand(64, 64)))
+    [PackedCSR(), BSR((4, 4))]
     """
     counts = mask.sum(1)
     constant = counts.numel() > 0 and bool(((counts == counts.max()) | (counts == 0)).all())
     density = float(mask.float().mean()) if mask.numel() else 0.0
-    found: list[PackedRows] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
+    found: list[Format] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
     if density <= 0.15 and mask.shape[1] > 128:
         found.append(PackedCSR(240))
-    return found + ([regular] if (regular := _regular(mask, density)) else [])
+    return [*found, *filter(None, (_regular(mask, density), _blocks(mask, density)))]
+
+
+def _blocks(mask: Tensor, density: float) -> BSR | None:
+    """The largest blocks that the pattern is made of, all of their values kept or none."""
+    rows, cols = mask.shape
+    for high, wide in _TILES if 0 < density < 1 else ():
+        cut = F.pad(mask, (0, -cols % wide, 0, -rows % high)).view(-(-rows // high), high, -(-cols // wide), wide)
+        kept = cut.any(3).any(1)
+        if torch.equal(kept.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :cols], mask):
+            return BSR((high, wide))
+    return None
 
 
 def _regular(mask: Tensor, density: float) -> PackedNM | None:
@@ -138,6 +152,9 @@ def _dense_seconds(rows: int, cols: int, tokens: int) -> float:
 def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int) -> float:
     if not native.load():
         return 30e-6 + kept * tokens * 0.4e-9
+    if isinstance(format, BSR):
+        rate = 43e9 if format.block[0] < 4 else 85e9
+        return 9e-6 + max(kept * 4 / 40e9, 2 * kept * tokens / rate) + (rows + cols) * tokens * 0.15e-9
     tile = 240 if isinstance(format, PackedCSR) and format.tile == 240 else 128
     if tokens == 1:
         return 9e-6 + kept * (0.08e-9 if isinstance(format, PackedNM) else 0.2e-9 if tile == 128 else 0.4e-9)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import PackedRows, PackedVNM
+from gossamer.formats import BSR, PackedRows, PackedVNM
 from gossamer.ops import packed, vnm
 from gossamer.ops.autocast import LOWERED
 from gossamer.ops.transpose_cuda import feature_major, token_major
@@ -77,6 +77,6 @@ def _fused(input: Tensor, weight: Tensor, bias: Tensor | None, code: int, turned
         return NotImplemented  # the gradient needs what came before the activation
     if isinstance(weight.format, PackedVNM):
         return vnm.fused_linear(input, weight, bias, code, turned)
-    if isinstance(weight.format, PackedRows) and turned is None:
+    if isinstance(weight.format, (PackedRows, BSR)) and turned is None:
         return packed.fused_linear(input, weight, bias, code)
     return NotImplemented

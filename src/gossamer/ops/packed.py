@@ -1,4 +1,4 @@
-"""linear, conv2d and matmul with a packed weight: by the native kernels where there are some, else as any format."""
+"""linear, conv2d and matmul with a packed weight or one of blocks: by the native kernels where there are some."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats import CSR, Dense, Format, PackedNM, PackedVNM
+from gossamer.formats import BSR, CSR, Dense, Format, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
 from gossamer.ops import product, vnm
+from gossamer.ops.block_kernels import Blocks, blocks_of
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
-from gossamer.ops.packed_kernels import Rows, available, rows_of
+from gossamer.ops.packed_kernels import NATIVE, Rows, available, rows_of
 from gossamer.ops.registry import implements
 from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 _forward_op = torch.ops.gossamer.rows_forward.default
+_blocks_op = torch.ops.gossamer.blocks_forward.default
 _int8_op = torch.ops.gossamer.rows_int8.default
 
 
+@implements(F.linear, (Dense, BSR, Dense))
 @implements(F.linear, (Dense, PackedRows, Dense))
 def linear_packed(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
     """Return x @ weight.T + bias."""
@@ -34,7 +37,8 @@ def fused_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None, activ
     if len(shape) != 2 or input.dim() == 0 or input.shape[-1] != shape[1] or _turned(weight):
         return NotImplemented
     if not _takes(input, weight):
-        return _on_gpu(input, weight, bias, activation) if weight._values.is_cuda else NotImplemented
+        on_gpu = weight._values.is_cuda and isinstance(weight.format, PackedRows)
+        return _on_gpu(input, weight, bias, activation) if on_gpu else NotImplemented
     if input.dim() == 2:
         return _product(input, weight, bias, activation)
     return _product(input.reshape(-1, shape[1]), weight, bias, activation).view(*input.shape[:-1], shape[0])
@@ -71,6 +75,7 @@ def read_as(weight: SparseTensor, format: Format) -> SparseTensor:
     return known[2]
 
 
+@implements(F.conv2d, (Dense, BSR, Dense))
 @implements(F.conv2d, (Dense, PackedRows, Dense))
 def conv2d_packed(
     input: Tensor,
@@ -105,6 +110,7 @@ def conv2d_packed(
     return out.transpose(1, 2).reshape(x.shape[0], rows, height, width)
 
 
+@implements(torch.matmul, (BSR, Dense))
 @implements(torch.matmul, (PackedRows, Dense))
 def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
     """Return weight @ x for a vector or matrix x."""
@@ -118,8 +124,10 @@ def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
 
 for _name in ("mm", "mv", "__matmul__"):
     implements(_name, (PackedRows, Dense))(matmul_packed)
+    implements(_name, (BSR, Dense))(matmul_packed)
 
 
+@implements(torch.addmm, (Dense, Dense, BSR))
 @implements(torch.addmm, (Dense, Dense, PackedRows))
 def addmm_packed(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     """Return input + mat1 @ mat2 for a weight with its inputs first, packed by columns (Conv1D of transformers)."""
@@ -145,10 +153,11 @@ def matmul_turned(input: Tensor, other: SparseTensor) -> Any:
 
 for _name in ("matmul", "__matmul__", "mm"):
     implements(_name, (Dense, PackedRows))(matmul_turned)
+    implements(_name, (Dense, BSR))(matmul_turned)
 
 
 def _turned(weight: SparseTensor) -> bool:
-    return weight.format.order is not None
+    return weight.format.order not in (None, (0, 1))
 
 
 def _takes(x: Tensor, weight: SparseTensor) -> bool:
@@ -164,23 +173,30 @@ def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: i
     return _forward(x, weight, bias, activation)
 
 
-def _rows(weight: SparseTensor) -> Rows:
+def _rows(weight: SparseTensor) -> Rows | Blocks:
+    """What the operators take, kept with the structure."""
+    of = blocks_of if isinstance(weight.format, BSR) else rows_of
     if torch.compiler.is_compiling():
-        return rows_of(weight.structure)
+        return of(weight.structure)
     structure = weight._structure
     known = structure.__dict__.get("_rows")
     if known is None:
-        known = structure.__dict__["_rows"] = rows_of(structure)
+        known = structure.__dict__["_rows"] = of(structure)
     return known
 
 
 def _forward(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int = 0) -> Tensor:
     arrays, sizes = _rows(weight)
     values = weight._component("_values")
-    if values.dtype is torch.float32:
-        return _forward_op(*arrays, values, x, bias, *sizes, activation)
+    op = _blocks_op if isinstance(weight.format, BSR) else _forward_op
+    if values.dtype in NATIVE:
+        return op(*arrays, values, x, bias, *sizes, activation)
     shift = None if bias is None else bias.float()
-    return _forward_op(*arrays, values.float(), x.float(), shift, *sizes, activation).to(x.dtype)
+    return op(*arrays, values.float(), x.float(), shift, *sizes, activation).to(x.dtype)
+
+
+def _native(t: Tensor) -> Tensor:
+    return t if t.dtype in NATIVE else t.float()
 
 
 def linear_int8(x: Tensor, weight: SparseTensor, scale: Tensor, bias: Tensor | None) -> Tensor:
@@ -213,13 +229,18 @@ class PackedLinear(torch.autograd.Function):
         grad = grad.contiguous()
         grad_x = grad_weight = None
         if ctx.needs_input_grad[0]:
-            values = values_of(weight).float()
-            grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad.float(), *sizes).to(x.dtype)
+            blocks, ops = isinstance(weight.format, BSR), torch.ops.gossamer
+            turned = ops.blocks_linear_t if blocks else ops.rows_linear_t
+            grad_x = turned(*arrays, _native(values_of(weight)), _native(grad), *sizes).to(x.dtype)
         if ctx.needs_input_grad[1]:
             grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
         return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
 def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
-    values = torch.ops.gossamer.rows_sample(*arrays, grad.float(), x.float(), *sizes)
+    ops, left, right = torch.ops.gossamer, _native(grad), _native(x)
+    if isinstance(weight.format, BSR):
+        values = ops.blocks_sample(*arrays, left, right, *sizes, *weight._values.shape[1:])
+    else:
+        values = ops.rows_sample(*arrays, left, right, *sizes)
     return build(values.to(x.dtype), weight.structure)

@@ -34,6 +34,8 @@ _library.define(f"rows_sample({_A}, Tensor left, Tensor right, {_SIZES}) -> Tens
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 STORED = (torch.float32, torch.bfloat16, torch.float16)
+#: What the kernels read as it is; float16 is converted first.
+NATIVE = (torch.float32, torch.bfloat16)
 
 
 class Rows(NamedTuple):

@@ -1,110 +1,21 @@
-// The kernels as torch operators, through torch's stable C functions, declared here by hand: no header of torch is read,
-// and one binary serves torch 2.11 and every later one. Schemas, fake functions and gradients are declared in Python
-// (gossamer/ops/packed_kernels.py); here are the functions for CPU tensors.
+// The kernels of packed rows as torch operators, through torch's stable C functions (torch_abi.h). Schemas, fake functions
+// and gradients are declared in Python (gossamer/ops/packed_kernels.py); here are the functions for CPU tensors.
 //
 //   rows_linear(row?, pos?, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
 //   rows_int8(row?, pos?, crd, values, scale, x, bias?, rows, ..., activation) -> out, of int8 values times scale[row]
 //   rows_sample(row?, pos?, crd, left, right, rows, cols, block, tile, window, per) -> grad
 #include <cstdint>
 #include <cstring>
-#include <stdexcept>
-#include <string>
 
+#include "half_run.h"
 #include "rows.h"
-
-using Value = uint64_t;  // what torch calls StableIValue: an integer, or a pointer
-struct AtenTensor;
-using Handle = AtenTensor*;
-struct TorchLibrary;
-
-extern "C" {
-int32_t aoti_torch_library_init_impl(const char* ns, const char* key, const char* file, uint32_t line, TorchLibrary**);
-int32_t torch_library_impl(TorchLibrary*, const char* name, void (*)(Value*, uint64_t, uint64_t), uint64_t version);
-int32_t aoti_torch_get_data_ptr(Handle, void**);
-int32_t aoti_torch_get_sizes(Handle, int64_t**);
-int32_t aoti_torch_get_strides(Handle, int64_t**);
-int32_t aoti_torch_get_dim(Handle, int64_t*);
-int32_t aoti_torch_get_dtype(Handle, int32_t*);
-int32_t aoti_torch_empty_strided(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*);
-int32_t aoti_torch_delete_tensor_object(Handle);
-int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
-}
+#include "torch_abi.h"
 
 namespace {
 
-constexpr uint64_t TORCH_2_11 = (2ull << 56) | (11ull << 48);
+using namespace gossamer_torch;
+
 constexpr int32_t MOST_ROWS = 4096;  // of a block
-constexpr int32_t UINT8 = 0, INT8 = 1, INT32 = 3, FLOAT32 = 6;  // torch's numbers of these types, the same in every version
-
-void check(int32_t error) {
-  if (error) throw std::runtime_error("gossamer: a function of torch failed");
-}
-
-void require(bool condition, const char* message) {
-  if (!condition) throw std::runtime_error(std::string("gossamer: ") + message);
-}
-
-class Tensor {  // owns the handle that torch lends to an operator
- public:
-  explicit Tensor(Value v) : handle_(reinterpret_cast<Handle>(v)) {}
-  Tensor(const Tensor&) = delete;
-  ~Tensor() {
-    if (handle_) aoti_torch_delete_tensor_object(handle_);
-  }
-  explicit operator bool() const { return handle_; }
-  Value release() {
-    const Value v = reinterpret_cast<Value>(handle_);
-    handle_ = nullptr;
-    return v;
-  }
-  int64_t dim() const {
-    int64_t d;
-    return check(aoti_torch_get_dim(handle_, &d)), d;
-  }
-  int64_t size(int64_t i) const {
-    int64_t* s;
-    return check(aoti_torch_get_sizes(handle_, &s)), s[i];
-  }
-  int64_t stride(int64_t i) const {
-    int64_t* s;
-    return check(aoti_torch_get_strides(handle_, &s)), s[i];
-  }
-  template <class T> T* data(int32_t dtype, const char* name) const {
-    int32_t d;
-    void* p;
-    check(aoti_torch_get_dtype(handle_, &d));
-    require(d == dtype, name);
-    check(aoti_torch_get_data_ptr(handle_, &p));
-    return static_cast<T*>(p);
-  }
-  const float* matrix(int64_t cols, const char* name, int64_t* lead) const {  // rows of contiguous float32
-    require(dim() == 2 && size(1) == cols && (size(1) <= 1 || stride(1) == 1), name);
-    *lead = stride(0);
-    return data<const float>(FLOAT32, name);
-  }
-  template <class T> T* line(int32_t dtype, int64_t length, const char* name) const {
-    require(dim() == 1 && size(0) == length && (length <= 1 || stride(0) == 1), name);
-    return data<T>(dtype, name);
-  }
-
- private:
-  Handle handle_;
-};
-
-Value optional(Value v) {
-  if (!v) return 0;
-  Value* box = reinterpret_cast<Value*>(v);
-  const Value inner = *box;
-  delete box;
-  return inner;
-}
-
-Handle empty(int64_t dims, const int64_t* sizes) {
-  const int64_t strides[2] = {dims == 2 ? sizes[1] : 1, 1};
-  Handle out;
-  check(aoti_torch_empty_strided(dims, sizes, strides, FLOAT32, 0, -1, &out));
-  return out;
-}
 
 struct Identity {  // rows in their own order, for the regular patterns
   int32_t row[MOST_ROWS];
@@ -142,14 +53,6 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   return a;
 }
 
-// Below this many multiply-adds, waking a second thread costs more than it saves.
-constexpr int64_t WORTH_A_THREAD = 1 << 17;
-
-template <class Job> void parallel(int64_t items, int64_t work, Job* job) {
-  if (items < 2 || work < WORTH_A_THREAD) return Job::run(0, items, job);
-  check(torch_parallel_for(0, items, 1, Job::run, job));
-}
-
 struct ProductJob {
   gossamer::Product p;
   const gossamer::Kernels* kernels;
@@ -173,9 +76,17 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   gossamer::Product& p = job.p;
   p.activation = int64_t(activation);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-  p.x = x.matrix(p.a.cols, "x must be float32 [tokens, cols] with contiguous rows", &p.ldx);
-  p.tokens = x.size(0), p.ldo = p.a.rows, p.wide = gossamer::wide_panels();
-  p.bias = bias ? bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]") : nullptr;
+  const char* wanted = "x must be float32 [tokens, cols] with contiguous rows; bfloat16 if values are";
+  const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
+  p.bias = shift.data, p.wide = gossamer::wide_panels();
+  if (p.a.halves) {
+    HalfJob<gossamer::Product, gossamer::Kernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
+    half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
+    half.p.tokens = x.size(0);
+    return half.all(crd.size(0) * half.p.tokens);
+  }
+  p.x = x.matrix(p.a.cols, wanted, &p.ldx);
+  p.tokens = x.size(0), p.ldo = p.a.rows;
   const int64_t sizes[2] = {p.tokens, p.a.rows};
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
@@ -188,7 +99,9 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
   Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
   ProductJob job{{}, &gossamer::kernels()};
   job.p.a = rows_of(row, pos, crd, stack + 6);
-  job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), "values must be float32, as many as crd");
+  const char* wanted = "values must be float32 or bfloat16, as many as crd";
+  if (values.dtype() == BFLOAT16) job.p.a.halves = values.line<const gossamer::Bf16>(BFLOAT16, crd.size(0), wanted);
+  else job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), wanted);
   stack[0] = product(job, crd, x, bias, stack[12]);
 }
 
@@ -207,8 +120,9 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
   p.a = rows_of(row, pos, crd, stack + 5);
-  p.left = left.matrix(p.a.rows, "left must be float32 [tokens, rows] with contiguous rows", &p.ldl);
-  p.right = right.matrix(p.a.cols, "right must be float32 [tokens, cols] with contiguous rows", &p.ldr);
+  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
+  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
+  p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
   p.tokens = left.size(0);
   require(right.size(0) == p.tokens, "left and right must have as many tokens");
   const int64_t size = crd.size(0);
@@ -216,7 +130,7 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   p.grad = out.data<float>(FLOAT32, "out");
   memset(p.grad, 0, size * sizeof(float));
   if (size) parallel(p.a.blocks(), size * p.tokens, &job);
-  stack[0] = out.release();
+  stack[0] = left.dtype() == BFLOAT16 ? rounded(out, 1, &size) : out.release();
 }
 
 struct Register {

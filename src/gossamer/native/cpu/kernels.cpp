@@ -3,7 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#if defined(__AVX512F__)
+#include <utility>
+#if defined(__AVX2__)
 #include <immintrin.h>
 #endif
 
@@ -24,6 +25,14 @@ namespace ISA {
 #include "windows.h"
 
 #include "sample.h"
+
+#include "convert.h"
+
+#include "block_lanes.h"
+
+#include "block_product.h"
+
+#include "block_sample.h"
 
 constexpr int W = WIDTH;                // tokens in a vector
 constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1 more registers
@@ -51,6 +60,7 @@ static int64_t items(const Product& p) {
 // Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
 static void product(const Product& p, int64_t begin, int64_t end) {
 #if defined(__AVX512F__)
+  if (by_windows(p) && p.a.halves) return multiply_windows<Bf16>(p, begin, end);
   if (by_windows(p)) return p.a.bytes ? multiply_windows<int8_t>(p, begin, end) : multiply_windows<float>(p, begin, end);
 #endif
   if (p.tokens == 1) return multiply_token(p, begin, end);
@@ -84,6 +94,7 @@ static void sample(const Sample& p, int64_t begin, int64_t end) {
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 extern const Kernels JOIN(kernels_, ISA);
-const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample};
+const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample,
+                                   {ISA::block_items, ISA::block_product, ISA::block_sample}, ISA::widen, ISA::narrow};
 
 }  // namespace gossamer

@@ -100,6 +100,9 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
       if (a.bytes) {
         if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums);
         else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums);
+      } else if (a.halves) {
+        if (a.per) multiply_tile<W, T, R, true, Bf16>(a, b, k, panels + k * panel, sums);
+        else multiply_tile<W, T, R, false, Bf16>(a, b, k, panels + k * panel, sums);
       } else {
         if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums);
         else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums);

@@ -15,6 +15,9 @@
 #pragma once
 #include <cstdint>
 
+#include "bf16.h"
+#include "blocks.h"
+
 namespace gossamer {
 
 constexpr int LANES = 16;
@@ -29,6 +32,7 @@ struct Rows {
   const float* values;       // [steps * 16]
   const int8_t* bytes;       // instead of values, with a scale for each row: value = bytes * scale
   const float* scale;        // [rows], or null
+  const Bf16* halves;        // instead of values
 
   // What follows from the sizes: divisions are slow enough to be done once.
   struct Counts {
@@ -54,7 +58,7 @@ struct Rows {
     const int32_t* p = pos + (b * n.tiles + k) * n.groups + g;
     return p[1] - p[0];
   }
-  template <class V> const V* first_value() const;  // of values, or of bytes
+  template <class V> const V* first_value() const;  // of values, bytes or halves
   const int32_t* row_of(int64_t b, int64_t k, int64_t g) const {
     return per ? row + g * LANES : row + ((b * n.tiles + k) * n.groups + g) * LANES;
   }
@@ -62,6 +66,7 @@ struct Rows {
 
 template <> inline const float* Rows::first_value<float>() const { return values; }
 template <> inline const int8_t* Rows::first_value<int8_t>() const { return bytes; }
+template <> inline const Bf16* Rows::first_value<Bf16>() const { return halves; }
 
 enum Activation : int64_t { NONE = 0, RELU = 1, GELU = 2, SILU = 3 };
 
@@ -90,6 +95,9 @@ struct Kernels {
   int64_t (*items)(const Product&);
   void (*product)(const Product&, int64_t begin, int64_t end);   // any number of tokens
   void (*sample)(const Sample&, int64_t begin, int64_t end);     // items: blocks of rows
+  BlockKernels blocks;
+  void (*widen)(const Bf16*, float*, int64_t count);
+  void (*narrow)(const float*, Bf16*, int64_t count);            // to the nearest, ties to even
 };
 
 extern const Kernels kernels_baseline;

@@ -85,11 +85,13 @@ static void multiply_token(const Product& p, int64_t b0, int64_t b1) {
 #if defined(__AVX512F__)
       if (!a.per && a.tile <= 128) {
         if (a.bytes) token_tile_lookup<int8_t>(a, b, k, x + k * lines, y);
+        else if (a.halves) token_tile_lookup<Bf16>(a, b, k, x + k * lines, y);
         else token_tile_lookup<float>(a, b, k, x + k * lines, y);
         continue;
       }
 #endif
       if (a.bytes) token_tile<int8_t>(a, b, k, x + k * lines, y);
+      else if (a.halves) token_tile<Bf16>(a, b, k, x + k * lines, y);
       else token_tile<float>(a, b, k, x + k * lines, y);
     }
     const int64_t first = b * a.block, count = a.height(b);

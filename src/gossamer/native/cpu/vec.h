@@ -6,11 +6,18 @@
 template <int W> struct Types {
   typedef float vec __attribute__((vector_size(W * 4), aligned(4), may_alias));
   typedef int32_t ints __attribute__((vector_size(W * 4)));
+  typedef uint32_t words __attribute__((vector_size(W * 4)));
+  typedef uint16_t halves __attribute__((vector_size(W * 2), aligned(2), may_alias));
 };
 template <int W> using Vec = typename Types<W>::vec;
 template <int W> using Ints = typename Types<W>::ints;
 
 template <int W> INLINE Vec<W> load(const float* p) { return *reinterpret_cast<const Vec<W>*>(p); }
+template <int W> INLINE Vec<W> load(const Bf16* p) {
+  using Half = typename Types<W>::halves;
+  const Half bits = *reinterpret_cast<const Half*>(p);
+  return (Vec<W>)(__builtin_convertvector(bits, typename Types<W>::words) << 16);
+}
 template <int W> INLINE void store(float* p, Vec<W> v) { *reinterpret_cast<Vec<W>*>(p) = v; }
 
 #if defined(__AVX512F__)
@@ -18,6 +25,8 @@ INLINE __m512 load16(const float* v) { return _mm512_loadu_ps(v); }
 INLINE __m512 load16(const int8_t* v) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)v)));
 }
+INLINE __m512 load16(const Bf16* v) { return (__m512)load<16>(v); }
+INLINE __m128 load4(const Bf16* v) { return (__m128)load<4>(v); }
 INLINE __m128 load4(const float* v) { return _mm_loadu_ps(v); }
 INLINE __m128 load4(const int8_t* v) {
   int32_t four;
@@ -31,28 +40,41 @@ template <int W> INLINE Vec<W> broadcast(float s) {
   Vec<W> v = s - Vec<W>{};
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
-#elif defined(__AVX__) || defined(__SSE2__)
-  asm("" : "+x"(v));
+#elif defined(__AVX__)
+  if constexpr (W <= 8) asm("" : "+x"(v));
+#elif defined(__SSE2__)
+  if constexpr (W <= 4) asm("" : "+x"(v));
 #endif
   return v;
 }
 
-template <int W, int S> INLINE Ints<W> swap_mask(bool high) {
-  Ints<W> m;
-  for (int l = 0; l < W; l++) m[l] = (l & S) ? (high ? W + l : W + l - S) : (high ? l + S : l);
-  return m;
+// At distance S, lane l of two vectors side by side: the own and the other's lower (or upper) S of each 2 S.
+constexpr int swap_lane(int W, int S, int l, bool high) { return (l & S) ? (high ? W + l : W + l - S) : (high ? l + S : l); }
+
+#if defined(__clang__)  // which has no __builtin_shuffle; gcc has the other one from 12 on only
+template <int W, int S, bool HIGH, int... L> INLINE Vec<W> swap_lanes(Vec<W> p, Vec<W> q, std::integer_sequence<int, L...>) {
+  return __builtin_shufflevector(p, q, swap_lane(W, S, L, HIGH)...);
 }
+template <int W, int S, bool HIGH> INLINE Vec<W> swapped(Vec<W> p, Vec<W> q) {
+  return swap_lanes<W, S, HIGH>(p, q, std::make_integer_sequence<int, W>{});
+}
+#else
+template <int W, int S, bool HIGH> INLINE Vec<W> swapped(Vec<W> p, Vec<W> q) {
+  Ints<W> m;
+  for (int l = 0; l < W; l++) m[l] = swap_lane(W, S, l, HIGH);
+  return __builtin_shuffle(p, q, m);
+}
+#endif
 
 // Butterflies: at distance S, exchange the off-diagonal S x S squares.
 template <int W, int S> INLINE void transpose_step(Vec<W>* a) {
   if constexpr (S < W) {
-    const Ints<W> low = swap_mask<W, S>(false), high = swap_mask<W, S>(true);
 #pragma GCC unroll 16
     for (int i = 0; i < W; i++)
       if (!(i & S)) {
         const Vec<W> p = a[i], q = a[i + S];
-        a[i] = __builtin_shuffle(p, q, low);
-        a[i + S] = __builtin_shuffle(p, q, high);
+        a[i] = swapped<W, S, false>(p, q);
+        a[i + S] = swapped<W, S, true>(p, q);
       }
     transpose_step<W, S * 2>(a);
   }
@@ -62,9 +84,8 @@ template <int W> INLINE void transpose(Vec<W>* a) { transpose_step<W, 1>(a); }
 // Sums over the lanes of W vectors, as one vector: a transpose that adds as it goes.
 template <int W, int S> INLINE void sums_step(Vec<W>* a) {
   if constexpr (S < W) {
-    const Ints<W> low = swap_mask<W, S>(false), high = swap_mask<W, S>(true);
 #pragma GCC unroll 16
-    for (int i = 0; i < W; i += 2 * S) a[i] = __builtin_shuffle(a[i], a[i + S], low) + __builtin_shuffle(a[i], a[i + S], high);
+    for (int i = 0; i < W; i += 2 * S) a[i] = swapped<W, S, false>(a[i], a[i + S]) + swapped<W, S, true>(a[i], a[i + S]);
     sums_step<W, S * 2>(a);
   }
 }

@@ -1,0 +1,63 @@
+"""What the CPU kernels are built of: ``cpu/recipe.json``, read here for a build at first use, by CMake for a wheel."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SOURCES = HERE / "cpu"
+
+
+@lru_cache(maxsize=1)
+def _recipe() -> dict[str, Any]:
+    return json.loads((SOURCES / "recipe.json").read_text())
+
+
+def flags() -> tuple[str, ...]:
+    """Return the compiler's flags that all native code is built with.
+
+    Examples
+    --------
+    >>> flags()[:2]
+    ('-std=c++17', '-O3')
+    """
+    return tuple(_recipe()["flags"])
+
+
+def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
+    """Return the object files of the library for a kind of processor: one for each instruction set, three for all.
+
+    Examples
+    --------
+    >>> sorted(units("x86_64"))
+    ['avx2', 'avx512', 'baseline', 'binding', 'binding_blocks', 'dispatch']
+    >>> sorted(units("aarch64"))
+    ['baseline', 'binding', 'binding_blocks', 'dispatch']
+    """
+    return {
+        name: (SOURCES / unit["source"], list(unit["flags"]))
+        for name, unit in _recipe()["units"].items()
+        if unit.get("machine", machine) == machine
+    }
+
+
+def headers() -> list[Path]:
+    """Return what the sources include."""
+    return sorted(SOURCES.glob("*.h"))
+
+
+def digest() -> str:
+    """Return what says whether a library was built of these very sources; CMakeLists.txt computes the same."""
+    files = sorted((p for p in SOURCES.iterdir() if p.suffix in (".cpp", ".h", ".json")), key=lambda p: p.name)
+    lines = (f"{path.name} {hashlib.sha256(path.read_bytes()).hexdigest()}\n" for path in files)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+def installed() -> Path | None:
+    """Return the library that came with the wheel; None if there is none, or if it is of other sources."""
+    path = HERE / f"gossamer_cpu-{digest()}.so"
+    return path if path.exists() else None
