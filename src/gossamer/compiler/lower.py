@@ -126,12 +126,14 @@ class Lowering:
 
     def weights(self) -> str | None:
         """Return an array that counts the work before each unit: pos of the level below the first."""
-        first = next((v for v in self.program.order if v != self.program.strip), None)
-        for k, o in enumerate(self.program.operands):
-            if isinstance(o, Stack) and len(o.levels) > 1 and o.levels[0].var == first:
-                below = o.levels[1]
-                if below.walk.begin == "pos[p]" and below.walk.end == "pos[p + 1]":
-                    return f"{operand_name(k)}_pos{below.number}"
+        program = self.program
+        first = program.order[program.root] if program.order else None
+        for k, o in enumerate(program.operands):
+            if not isinstance(o, Stack):
+                continue
+            levels = [level for level in o.levels if level.var not in program.outside]
+            if len(levels) > 1 and levels[0].var == first and levels[1].walk.counted:
+                return f"{operand_name(k)}_pos{levels[1].number}"
         return None
 
     # -- the recursion
@@ -152,7 +154,7 @@ class Lowering:
         points = needed(s.tree, frozenset(it.operand for it in its))
         if its and d < program.settled:
             self.covered = False
-        root = d == 0 or (d == 1 and program.order[0] == program.strip)
+        root = d == program.root
 
         def inside(present: dict[int, Expr]) -> list[Stmt]:
             gone = frozenset(it.operand for it in its) - present.keys()
@@ -162,7 +164,7 @@ class Lowering:
         if not its:
             strip = var == program.strip and len(program.order) > 1
             role = "strip" if strip else "units" if root and self.shared(var) else ""
-            end: Expr = Var(f"n_{var}")
+            end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(f"n_{var}")
             self.units = end if role == "units" else self.units
             return self.counted(For(var, ZERO, end, inside({}), role))
         if len(its) == 1 and points == {frozenset({its[0].operand})}:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from gossamer.compiler import prelude
-from gossamer.compiler.emit import BYTES, Writer, names_in
-from gossamer.compiler.loops import Nest
+from gossamer.compiler.emit import Writer
+from gossamer.compiler.lanes import BYTES
+from gossamer.compiler.loops import Nest, names_in
 
 
 def function(nest: Nest, name: str) -> str:
@@ -85,5 +86,27 @@ def _horizontal(value: str) -> str:
     for half, whole in ((four, eight), (eight, sixteen)):
         low, high = ", ".join(map(str, range(half))), ", ".join(map(str, range(half, whole)))
         parts.append(prelude.HALVES.format(half=f"v{half}", whole=f"v{whole}", low=low, high=high))
-    parts.append(prelude.FOUR_SUMS.format(v=f"v{sixteen}", half=f"v{eight}", four=f"v{four}", shuffles=int(four == 4)))
-    return "\n".join(parts)
+    return "\n".join([*parts, _four_sums(sixteen)])
+
+
+def _four_sums(lanes: int) -> str:
+    """The function that adds up the lanes of four vectors: by halves, by quarters, then inside of the quarters."""
+    half, quarter = lanes // 2, lanes // 4
+
+    def listed(*ranges: range) -> str:
+        return ", ".join(str(i) for r in ranges for i in r)
+
+    starts = (0, half, lanes, lanes + half)
+    folds, step = [], quarter // 2
+    while step:
+        folds.append(f"  t += __builtin_shufflevector(t, t, {', '.join(str(i ^ step) for i in range(lanes))});")
+        step //= 2
+    return prelude.FOUR_SUMS.format(
+        v=f"v{lanes}",
+        keep=listed(range(half), range(lanes + half, 2 * lanes)),
+        swap=listed(range(half, lanes), range(lanes, lanes + half)),
+        first=listed(*(range(x, x + quarter) for x in starts)),
+        second=listed(*(range(x + quarter, x + half) for x in starts)),
+        folds="\n".join(folds),
+        ends=listed(range(0, lanes, quarter)),
+    )

@@ -6,6 +6,7 @@ that the loops need in another order) is repacked into compressed levels, once: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -29,10 +30,15 @@ class View(NamedTuple):
     levels: tuple[Level, ...]
     arrays: dict[str, Tensor]
     sizes: tuple[int, ...]  # of the levels
-    parts: tuple[tuple[int, int], ...]  # of each level, the dimension it belongs to and its weight there
+    parts: tuple[tuple[int, int], ...]  # of each level, the dimension it belongs to (-1: tiles) and its weight there
     guards: frozenset[int]  # dimensions that padding may leave
     fans: tuple[float, ...]  # average number of positions below one of the level above
     index: Tensor | None  # type: ignore[assignment]  # place of entry i of the view in the values (None: i)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has, padding included."""
+        return round(math.prod(self.fans))
 
     @property
     def cut(self) -> bool:
