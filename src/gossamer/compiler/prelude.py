@@ -75,15 +75,15 @@ static inline real {whole}_sum({whole} v) {{ return {half}_sum({whole}_halves(v)
 
 # The sums of four vectors, side by side. Each step adds halves of two vectors, so no lane is added in vain.
 FOUR_SUMS = """\
-static inline void {v}_sums(real *s, {v} a, {v} b, {v} c, {v} d) {{
+static inline v4 {v}_sums({v} a, {v} b, {v} c, {v} d) {{
 #if SHUFFLES
   const {v} ab = __builtin_shufflevector(a, b, {keep}) + __builtin_shufflevector(a, b, {swap});
   const {v} cd = __builtin_shufflevector(c, d, {keep}) + __builtin_shufflevector(c, d, {swap});
   {v} t = __builtin_shufflevector(ab, cd, {first}) + __builtin_shufflevector(ab, cd, {second});
 {folds}
-  *(v4 *)s = __builtin_shufflevector(t, t, {ends});
+  return __builtin_shufflevector(t, t, {ends});
 #else
-  s[0] = {v}_sum(a), s[1] = {v}_sum(b), s[2] = {v}_sum(c), s[3] = {v}_sum(d);
+  return (v4){{{v}_sum(a), {v}_sum(b), {v}_sum(c), {v}_sum(d)}};
 #endif
 }}
 """

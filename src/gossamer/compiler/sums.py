@@ -64,6 +64,23 @@ class _Dots(NamedTuple):
         """The names, x turns later."""
         return {**self.names, var: add(Var(var), Num(x))}
 
+    def four(self, w: Writer, var: str) -> list[str]:
+        """The statements that store the sums of four turns, ``acc_0`` to ``acc_3``: side by side, if that is so."""
+        total = f"v{64 // BYTES[w.nest.value]}_sums(acc_0, acc_1, acc_2, acc_3)"
+        w.lanes = Lanes(var, 4, 1, held={"acc"})
+        try:
+            index, value = (substituted(e, self.names) for e in (self.store.index, self.store.value))
+            if w.step(index) != 1:
+                raise NotLinear
+            text = w.vector(value, 0)
+            place = f"*(v4 *)&{self.store.array}[{w.expr(index)}]"
+            return [f"const v4 acc_ = {total};", f"{place} {self.store.sign} {text.replace('acc_0', 'acc_')};"]
+        except NotLinear:
+            stored = [self.stored(w, self.turn(var, x), Load("acc_", Num(x))) for x in range(4)]
+            return [f"const v4 acc_ = {total};", *stored]
+        finally:
+            w.lanes = None
+
     def stored(self, w: Writer, names: dict[str, Expr], total: Expr) -> str:
         """The statement that stores a sum."""
         value = substituted(self.store.value, {**names, "acc": total})
@@ -115,9 +132,8 @@ def _held(w: Writer, s: For, d: _Dots) -> bool:
     w.put(f"  {v} {', '.join(f'acc_{x} = {{0}}' for x in range(4))};")
     for u in range(count):
         w.put("  " + " ".join(f"acc_{x} += {terms[x][u]};" for x in range(4)))
-    w.put(f"  real sums[4]; {v}_sums(sums, acc_0, acc_1, acc_2, acc_3);")
-    for x in range(4):
-        w.put(f"  {d.stored(w, d.turn(q, x), Load('sums', Num(x)))}")
+    for line in d.four(w, q):
+        w.put(f"  {line}")
     w.put("}")
     w.put(f"for (; {q} < {q}_stop; ++{q}) {{")
     w.put(f"  {v} acc_0 = {{0}}, acc_1 = {{0}};")
@@ -154,13 +170,12 @@ def _four(w: Writer, s: For, d: _Dots) -> bool:
     for x in range(4):
         w.put(f"  acc_{x} += {values[x]};")
     w.put("}")
-    w.put(f"real sums[4]; {v}_sums(sums, acc_0, acc_1, acc_2, acc_3);")
-    w.put(f"for (; {k} < {k}_stop; ++{k}) {{")
+    w.put(f"for (; {k} < {k}_stop; ++{k}) {{")  # the rest goes into the first lanes
     for x in range(4):
-        w.put(f"  sums[{x}] += {w.expr(substituted(d.value, turn[x]))};")
+        w.put(f"  acc_{x}[0] += {w.expr(substituted(d.value, turn[x]))};")
     w.put("}")
-    for x in range(4):
-        w.put(d.stored(w, turn[x], Load("sums", Num(x))))
+    for line in d.four(w, q):
+        w.put(line)
     w.depth -= 1
     w.put("}")
     w.put(f"for (; {q} < {q}_stop; ++{q}) {{")
