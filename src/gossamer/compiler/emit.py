@@ -11,6 +11,7 @@ from gossamer.compiler import sums
 from gossamer.compiler.algebra import FUNCTIONS
 from gossamer.compiler.lanes import BYTES, Lanes, NotLinear
 from gossamer.compiler.loops import (
+    ONE,
     Acc,
     Append,
     Bin,
@@ -145,6 +146,10 @@ class Writer:
                 self.put("} else {")
                 self.block(s.other)
             self.put("}")
+        elif isinstance(s, Drain) and s.body == [Set("n", ONE, "+=")]:
+            self.put("n += ws_count(ws);")
+        elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))]:
+            self.put("n += ws_append(ws, out_crd + n, out + n);")
         elif isinstance(s, Drain):
             self.put(f"DRAIN(ws, {s.var}, {s.value},")
             self.block(s.body)
@@ -162,7 +167,8 @@ class Writer:
         elif isinstance(s, Find):
             self.put(f"FIND({s.name}, {s.array}, {self.expr(s.begin)}, {self.expr(s.end)}, {self.expr(s.coord)})")
         elif isinstance(s, Scatter):
-            self.put(f"ws_add(ws, {self.expr(s.coord)}, {self.expr(s.value)});")
+            coord = self.expr(s.coord)
+            self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
         elif isinstance(s, Append):
             self.put(f"if (out) {{ out_crd[n] = {self.expr(s.coord)}; out[n] = {self.expr(s.value)}; }}")
             self.put("++n;")
@@ -220,7 +226,7 @@ class Writer:
             self.depth -= 1
             self.block(s.body)
             if self.nest.appends:
-                self.put("  done[unit] = n - start[unit];")
+                self.put("  if (done) done[unit] = n - start[unit];")
         else:
             self.put(f"for (long {s.var} = {begin}, {s.var}_stop = {end}; {s.var} < {s.var}_stop; ++{s.var}) {{")
             self.block(s.body)

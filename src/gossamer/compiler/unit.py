@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.compiler import prelude
+from gossamer.compiler import prelude, workspaces
 from gossamer.compiler.emit import Writer
 from gossamer.compiler.lanes import BYTES
 from gossamer.compiler.loops import Nest, names_in
@@ -27,7 +27,7 @@ def function(nest: Nest, name: str) -> str:
     writer.block(nest.body)
     writer.depth += 1
     if nest.units is None and nest.appends:
-        writer.put("done[0] = n - start[0];")
+        writer.put("if (done) done[0] = n - start[0];")
     signature = "void *const *a, const long *z, long lo, long hi, long chunk, const long *start, long *done, ws_t *ws"
     unused = "  (void)lo, (void)hi, (void)chunk, (void)start, (void)done, (void)ws, (void)z;"
     body = "\n".join([f"static void {name}({signature}) {{", unused, *writer.lines, "}"])
@@ -56,13 +56,8 @@ def source(nests: dict[str, Nest]) -> str:
     main = next(iter(nests.values()))
     types = dict(main.arrays)
     weight = types.get(main.weights or "", "int")
-    workspaces = {
-        "dense": prelude.DENSE_WORKSPACE,
-        "wide": prelude.WIDE_WORKSPACE,
-        "hash": prelude.HASH_WORKSPACE,
-        None: prelude.NO_WORKSPACE,
-    }
     parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
+    parts.append(f"#define REAL_IS_FLOAT {int(main.value == 'float')}")
     for width in sorted({bytes // BYTES[main.value] for bytes in (64, 32, 16)}):
         align = BYTES[main.value]
         parts.append(
@@ -71,10 +66,8 @@ def source(nests: dict[str, Nest]) -> str:
     parts += [prelude.SHUFFLES, _horizontal(main.value)]
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
-    parts += [prelude.FIND, workspaces[main.workspace], prelude.SHARE]
+    parts += [prelude.FIND, workspaces.SOURCES[main.workspace], prelude.SHARE]
     parts += [function(nest, name) for name, nest in nests.items()]
-    if main.appends:
-        parts.append(prelude.CLOSE.format(crd=types["out_crd"]))
     return "\n".join(parts)
 
 

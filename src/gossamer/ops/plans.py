@@ -33,7 +33,8 @@ from gossamer.compiler.algebra import operand_name
 from gossamer.compiler.schedule import TURN
 from gossamer.formats import Format, Structure
 from gossamer.formats.base import check_size
-from gossamer.ops.assemble import assemble
+from gossamer.ops.assemble import Places, assemble
+from gossamer.ops.memory import fresh
 from gossamer.ops.tiling import Tiling, chunks, tiling
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
@@ -42,6 +43,7 @@ _SMALL, _LARGE = (
     1 << 16,
     1 << 22,
 )  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
+_SCATTER = 6  # such turns that one takes which adds to a workspace
 _TILE = "tile"  # the loop over tiles of columns
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
 
@@ -72,6 +74,7 @@ class Plan:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
         self.like: Structure | None = None
         self.tiling: Tiling | None = None
+        self.places: Places | None = None
         if isinstance(out, int) and (like := args[out].structure) is not None and like.plain:
             self.out, self.like = "dense", like  # its values are an ordinary tensor
         self.views: list[View | None] = [self._view(arg) for arg in args]
@@ -327,7 +330,8 @@ class Plan:
         self.slot = {n: i for i, n in enumerate(names)}
         self.units = self.kernel.units(numbers, at)
         self.as_they_are = not self.copies and all(v is None or v.index is None for v in self.views)
-        self.alone = self.choice.turns < _ALONE or self.units < 2
+        weight = _SCATTER if self.choice.method == "workspace" else 1
+        self.alone = self.choice.turns * weight < _ALONE or self.units < 2
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         """Run on these values; return those of the result, and its structure if it is sparse."""
@@ -340,7 +344,7 @@ class Plan:
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
-        return assemble(self, pointers, threads, values)
+        return assemble(self, pointers, threads)
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the values as the kernel reads them: in the order of a repacked view, or copied along a loop."""
@@ -361,8 +365,7 @@ class Plan:
 
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
-        make = torch.empty if self.kernel.covers else torch.zeros
-        out = make(shape, dtype=self.dtype)
+        out = fresh(shape, self.dtype, zero=not self.kernel.covers)
         pointers[self.slot["out"]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, 4 * threads, threads=threads)
         if self.out_perm is None:
@@ -373,12 +376,13 @@ class Plan:
         assert isinstance(self.out, int)
         view, structure = self.views[self.out], self.args[self.out].structure
         index = None if view is None else view.index
-        out = torch.zeros(like.numel() if index is None else index.numel(), dtype=self.dtype)
+        out = fresh(like.shape if index is None else index.shape, self.dtype, zero=not self.kernel.covers)
         pointers[self.slot["out"]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, chunks(threads, out.numel()), threads=threads)
         if index is not None:
             out = torch.zeros(like.numel(), dtype=self.dtype).index_put_((index,), out)
-        return out.view(like.shape), structure
+            out = out.view(like.shape)
+        return out, structure
 
     def explain(self) -> str:
         """Say what was chosen, and why."""
