@@ -103,7 +103,8 @@ class Lowering:
             return self.covered and program.output.kind == "dense"
         stacks = [o for o in program.operands if isinstance(o, Stack)]
         padded = any(level.walk.real for o in stacks for level in o.levels) or any(d.guard for d in program.derived)
-        return len(stacks) == 1 and not padded and not program.reduces_before
+        once = len(stacks) == 1 and len(set(stacks[0].vars)) == len(stacks[0].vars)  # else only a diagonal is visited
+        return once and not padded and not program.reduces_before
 
     # -- parameters
 
@@ -176,8 +177,8 @@ class Lowering:
             role = "strip" if strip else "units" if root and self.shared(var) else ""
             end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(f"n_{var}")
             self.units = end if role == "units" else self.units
-            body = inside({})
-            return [For(var, ZERO, end, body, role)] if body else []
+            turn = inside({})
+            return [For(var, ZERO, end, turn, role)] if turn else []
         if len(its) == 1 and points == {frozenset({its[0].operand})}:
             it = its[0]
             role = "units" if root and self.shared(var) else ""

@@ -9,8 +9,8 @@ MEMORY = """\
 void *malloc(unsigned long); void *calloc(unsigned long, unsigned long); void free(void *);
 """
 
-# Values by coordinate, and bits that say which are used: draining them is in order, without a sort. A byte for each word
-# of bits says if it is used: bytes are set without being read before, so no sum waits for another. The bits are
+# Values by coordinate, and bits that say which are used: draining them is in order, without a sort. A byte for each
+# word of bits says if it is used: bytes are set without being read before, so no sum waits for another. The bits are
 # turned into a list first, four at a time whether they are there or not: a branch for each would be a guess for each.
 _LISTED = """\
 #if __AVX512F__ && __SIZEOF_POINTER__ == 8 && REAL_IS_FLOAT && __GNUC__

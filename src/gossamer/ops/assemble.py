@@ -1,7 +1,8 @@
 """Sparse results: count the entries of each unit, write them where they will stay, build the structure.
 
 How many entries a result has, and where each row begins, follows from the patterns alone. It is counted once, in a pass
-that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one pass.
+that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one
+pass.
 """
 
 from __future__ import annotations
@@ -58,9 +59,7 @@ def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
     """Find out how many entries each unit will have."""
     program = plan.kernel.program
     rows = program.output.kind == "rows"
-    counts = torch.zeros(
-        math.prod(plan.sizes[v] for v in program.output.vars[:-1]) if rows else 1, dtype=torch.int64
-    )
+    counts = torch.zeros(math.prod(plan.sizes[v] for v in program.output.vars[:-1]) if rows else 1, dtype=torch.int64)
     start, done = torch.zeros(2, max(plan.units, 1), dtype=torch.int64).unbind()
     pointers[plan.slot["out_count"]] = counts.data_ptr()
     pointers[plan.slot["out_crd"]] = pointers[plan.slot["out"]] = 0  # without memory to write to, it counts

@@ -34,6 +34,7 @@ from gossamer.compiler.schedule import TURN
 from gossamer.formats import Format, Structure
 from gossamer.formats.base import check_size
 from gossamer.ops.assemble import Places, assemble
+from gossamer.ops.explained import explained
 from gossamer.ops.memory import fresh
 from gossamer.ops.tiling import Tiling, chunks, tiling
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
@@ -386,45 +387,7 @@ class Plan:
 
     def explain(self) -> str:
         """Say what was chosen, and why."""
-        program, choice = self.kernel.program, self.choice
-        lines = [str(self.statement)]
-        for k, (arg, view) in enumerate(zip(self.args, self.views, strict=True)):
-            lines.append(f"  {operand_name(k)}: {_described(arg, view)}")
-            if k in self.copies:
-                lines[-1] += f", copied so that {choice.order[-1]!r} lies side by side"
-        result = self.like or (self.out if isinstance(self.out, str) else None)
-        form = f"the entries of {operand_name(self.out)}" if isinstance(self.out, int) else result or self.out
-        lines.append(f"  result: {form if not isinstance(form, Structure) else f'the mask of {form.format}'}")
-        lines.append(
-            f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
-        )
-        if program.strip:
-            lines.append(f"  {program.strip!r} in strips of vectors, sums in registers")
-        if program.scatters:
-            lines.append(
-                f"  a {program.workspace} workspace over {program.output.vars[-1]!r} gathers each row of the result"
-            )
-        if choice.method == "sort":
-            lines.append("  entries of the result come out of order: they are sorted and summed at the end")
-        nest = self.kernel.nest
-        if nest.units is None:
-            lines.append("  one thread: the outermost loop does not write places of its own")
-        else:
-            by = f"cut by {nest.weights} into chunks of about as many entries" if nest.weights else "cut evenly"
-            lines.append(f"  threads share the outermost of {self.units:,} turns, {by}")
-            lines += ["  one thread here: too little work for two"] if self.alone else []
-        return "\n".join(lines)
-
-
-def _described(arg: Arg, view: View | None) -> str:
-    if arg.structure is None:
-        return "dense"
-    if view is None:
-        return f"{arg.structure.format}, read as the dense tensor that it stores"
-    own = native(arg.structure) is view
-    order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts))
-    walked = "walked as it lies" if own else f"sorted by ({order}) and kept"
-    return f"{arg.structure.format}, {arg.structure.nnz:,} entries, {walked}"
+        return explained(self)
 
 
 def _strides_in(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -44,7 +44,7 @@ _CHUNK = 1 << 19  # entries of the rows that a thread goes through tile by tile
 
 @dataclass(frozen=True)
 class Tile(Level):
-    """A compressed level below (tile, row): ``tile`` holds where each tile of a row begins, ``pos`` where each row does."""
+    """A compressed level below (tile, row): ``tile`` says where a tile of a row begins, ``pos`` where a row does."""
 
     arrays: ClassVar[tuple[str, ...]] = ("pos", "tile", "crd")
     walk: ClassVar[Walk | None] = Walk("tile[p]", "tile[p + rows]", "crd[at]")
@@ -87,7 +87,9 @@ class Tiling(NamedTuple):
         return (*((self.part,) if self.parts > 1 else ()), *((tile,) if self.view else ()))
 
 
-def tiling(choice: Choice, args: Sequence[Arg], like: int, view: View, sizes: dict[str, int], dtype: torch.dtype) -> Tiling | None:
+def tiling(
+    choice: Choice, args: Sequence[Arg], like: int, view: View, sizes: dict[str, int], dtype: torch.dtype
+) -> Tiling | None:
     """Decide how the loops of a result with the entries of operand ``like`` are cut; None: they are not."""
     order = choice.order
     last = order[-1] if order else ""
@@ -98,8 +100,8 @@ def tiling(choice: Choice, args: Sequence[Arg], like: int, view: View, sizes: di
     vectors, rest = divmod(sizes[last], lanes)
     if rest or not vectors or any(args[k].vars.count(last) > 1 for k in dense):
         return None
-    nnz, across = view.entries, view.levels and args[like].vars[view.parts[-1][0]]
-    again = nnz / max(sizes[across], 1)
+    across = args[like].vars[view.parts[-1][0]]
+    again = view.entries / max(sizes[across], 1)
     count = vectors if vectors <= MOST else max(g for g in range(1, MOST + 1) if vectors % g == 0)
     parts = vectors // count
     if parts > 1 and (choice.copies or count < MOST // 2 or again < _AGAIN):
@@ -142,9 +144,7 @@ def _starts(pos: Tensor, crd: Tensor, tiles: int, width: int) -> Tensor:
     rows = pos.numel() - 1
     out = torch.empty(tiles + 1, rows, dtype=pos.dtype)
     pos, crd = pos.contiguous(), crd.contiguous()
-    _helper(C_TYPES[pos.dtype], C_TYPES[crd.dtype])(
-        rows, tiles, width, pos.data_ptr(), crd.data_ptr(), out.data_ptr()
-    )
+    _helper(C_TYPES[pos.dtype], C_TYPES[crd.dtype])(rows, tiles, width, pos.data_ptr(), crd.data_ptr(), out.data_ptr())
     return out.view(-1)
 
 
