@@ -71,3 +71,11 @@ def test_large_results_are_whole():
     b = _random(900, 1100, 0.2, 2)
     c = gs.einsum("ik,kj->ij", a, gs.from_dense(b, gs.CSR()))  # 5 MB of values: in large pages
     assert torch.allclose(c.to_dense(), a.to_dense() @ b, atol=1e-3)
+
+
+def test_vectors_are_appended_by_their_number():
+    """Found by a random case: such numbers are 64 bits wide, also where they are the last coordinate."""
+    a, x = _random(9, 40, 0.2, 1), torch.randn(9, 50)
+    got = gs.einsum("ik,ij->j", gs.from_dense(a, gs.CSR()), x, out=gs.CSF())
+    got.structure.check(got.values())
+    assert torch.allclose(got.to_dense(), a.sum(1) @ x, atol=1e-4)

@@ -43,6 +43,7 @@ class Writer:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.suffix = "f" if nest.value == "float" else ""
+        self.rows = ("out_crd", "int") in nest.arrays  # else entries are appended by their number, which is longer
         self.lines: list[str] = []
         self.lanes: Lanes | None = None
         self.depth = 1
@@ -148,7 +149,7 @@ class Writer:
             self.put("}")
         elif isinstance(s, Drain) and s.body == [Set("n", ONE, "+=")]:
             self.put("n += ws_count(ws);")
-        elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))]:
+        elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
             self.put("n += ws_append(ws, out_crd + n, out + n);")
         elif isinstance(s, Drain):
             self.put(f"DRAIN(ws, {s.var}, {s.value},")
