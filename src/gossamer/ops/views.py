@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import LevelUse, Stack, Walk
-from gossamer.formats import Structure
+from gossamer.formats import CSC, CSR, Structure
 from gossamer.formats.levels import Compressed, Dense, Level
 from gossamer.formats.structure import ascending, pack, ravel, unravel
+from gossamer.ops.turn import transpose
 
 C_TYPES = {
     torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",
@@ -134,6 +135,8 @@ def fans_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[fl
 
 def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
     shape = structure.shape
+    if (turned := _turned(structure, order)) is not None:
+        return turned
     keys, where = structure.entries()
     coords = unravel(keys, shape)
     coords = [coords[d] for d in order]
@@ -152,3 +155,19 @@ def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
         fans.append(positions / max(parents, 1))
         parents = positions
     return View(stack, arrays, sizes, tuple((d, 1) for d in order), frozenset(), tuple(fans), index)
+
+
+def _turned(structure: Structure, order: tuple[int, ...]) -> View | None:
+    """Compressed rows by column, or columns by row, without a sort; None for anything else."""
+    now = {CSR: (0, 1), CSC: (1, 0)}.get(type(structure.format))
+    if now is None or order != now[::-1] or len(structure.shape) != 2 or structure.device.type != "cpu":
+        return None
+    pos, crd = structure.arrays["pos1"], structure.arrays["crd1"]
+    sizes = tuple(structure.shape[d] for d in order)
+    stack = stack_for(order, structure.shape, crd.numel())
+    if not stack[0].full:
+        return None
+    pos, crd, index = transpose(pos, crd, sizes[0])
+    fans = (float(sizes[0]), crd.numel() / max(sizes[0], 1))
+    parts = tuple((d, 1) for d in order)
+    return View(stack, {"pos1": pos, "crd1": crd}, sizes, parts, frozenset(), fans, index)
