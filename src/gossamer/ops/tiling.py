@@ -31,6 +31,7 @@ from gossamer.compiler import Choice, runtime
 from gossamer.compiler.lanes import BYTES
 from gossamer.compiler.sums import MOST
 from gossamer.formats.levels import Arrays, Compressed, Dense, Level, Walk
+from gossamer.native import BuildError
 from gossamer.ops.views import C_TYPES, View
 
 if TYPE_CHECKING:
@@ -132,7 +133,10 @@ def _tiles(view: View, row: int, rows: int, columns: int) -> View | None:
     (first, level), (pos, crd) = view.levels, (view.arrays["pos1"], view.arrays["crd1"])
     assert isinstance(level, Compressed)
     width = math.ceil(columns / tiles)
-    arrays = {"pos2": pos, "tile2": _starts(pos, crd, tiles, width), "crd2": crd}
+    try:
+        arrays = {"pos2": pos, "tile2": _starts(pos, crd, tiles, width), "crd2": crd}
+    except BuildError:  # no compiler: a plan can be looked at all the same
+        return None
     fans = (float(tiles), view.fans[0], view.fans[1] / tiles)
     return View(
         (Dense(), first, Tile()), arrays, (tiles, rows, columns), ((-1, 1), *view.parts), view.guards, fans, view.index
