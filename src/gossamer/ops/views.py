@@ -24,6 +24,7 @@ C_TYPES = {
     torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",
     torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
+_FEW = 4096  # entries that are sorted sooner than a helper is built
 
 
 class View(NamedTuple):
@@ -166,7 +167,7 @@ def _turned(structure: Structure, order: tuple[int, ...]) -> View | None:
     pos, crd = structure.arrays["pos1"], structure.arrays["crd1"]
     sizes = tuple(structure.shape[d] for d in order)
     stack = stack_for(order, structure.shape, crd.numel())
-    if not stack[0].full:
+    if not stack[0].full or crd.numel() < _FEW:
         return None
     try:
         pos, crd, index = transpose(pos, crd, sizes[0])
