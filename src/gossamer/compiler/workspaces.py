@@ -9,9 +9,10 @@ MEMORY = """\
 void *malloc(unsigned long); void *calloc(unsigned long, unsigned long); void free(void *);
 """
 
-# Values by coordinate, and bits that say which are used: draining them is in order, without a sort. A byte for each
-# word of bits says if it is used: bytes are set without being read before, so no sum waits for another. The bits are
-# turned into a list first, four at a time whether they are there or not: a branch for each would be a guess for each.
+# Values by coordinate, and a byte for each that says if it is used, and one for each 64: draining them is in order,
+# without a sort. Bytes are set without being read before, so that no sum waits for another. 64 of them make a word
+# of bits, and the bits are turned into a list first, four at a time whether they are there or not: a branch for each
+# would be a guess for each.
 _LISTED = """\
 #if __AVX512F__ && __SIZEOF_POINTER__ == 8 && REAL_IS_FLOAT && __GNUC__
 #define LANES16 1
@@ -44,12 +45,12 @@ static inline long ws_word(int *list, long n, long base, unsigned long bits) {
 }
 static inline long ws_list(ws_t *w) {
   long n = 0;
-  EACH_WORD(w, b, n = ws_word(w->list, n, b * 64, w->bits[b]); w->bits[b] = 0;)
+  EACH_WORD(w, b, n = ws_word(w->list, n, b * 64, ws_bits(w, b));)
   return n;
 }
 static inline long ws_count(ws_t *w) {
   long n = 0;
-  EACH_WORD(w, b, n += __builtin_popcountl(w->bits[b]); w->bits[b] = 0;)
+  EACH_WORD(w, b, n += __builtin_popcountl(ws_bits(w, b));)
   return n;
 }
 static inline long ws_flush(ws_t *w, long count, int *crd, real *out) {
@@ -63,8 +64,7 @@ static inline long ws_flush(ws_t *w, long count, int *crd, real *out) {
 static inline long ws_append(ws_t *w, int *crd, real *out) {
   long n = 0, listed = 0;
   EACH_WORD(w, b,
-    const unsigned long bits = w->bits[b];
-    w->bits[b] = 0;
+    const unsigned long bits = ws_bits(w, b);
     if (LANES16 && __builtin_popcountl(bits) > 5) {
       n += ws_flush(w, listed, crd + n, out + n), listed = 0;
       n += ws_word16(w->val + b * 64, b * 64, bits, crd + n, out + n);
@@ -84,20 +84,35 @@ static inline long ws_append(ws_t *w, int *crd, real *out) {
 DENSE_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { real *val; unsigned long *bits; _Bool *seen; int *list; long size; } ws_t;
+typedef struct { real *val; _Bool *used, *seen; int *list; long size; } ws_t;
 static void ws_open(ws_t *w, long size) {
   if (w->val) return;
-  w->size = size, w->val = calloc(size + 64, sizeof(real)), w->bits = calloc(size / 64 + 1, 8);
+  w->size = size, w->val = calloc(size + 64, sizeof(real)), w->used = calloc(size + 64, 1);
   w->seen = calloc(size / 64 + 8, 1), w->list = malloc((size + 64) * sizeof(int));
 }
-static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->seen), free(w->list); }
-static inline void ws_mark(ws_t *w, long i) {
-  w->bits[i >> 6] |= 1ul << (i & 63);
-  w->seen[i >> 6] = 1;
-}
+static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->used), free(w->seen), free(w->list); }
+static inline void ws_mark(ws_t *w, long i) { w->used[i] = 1, w->seen[i >> 6] = 1; }
 static inline void ws_add(ws_t *w, long i, real v) {
   w->val[i] += v;
   ws_mark(w, i);
+}
+/* which of 64 coordinates are used; they are not any more */
+static inline unsigned long ws_bits(ws_t *w, long b) {
+  unsigned long bits = 0;
+#if __AVX512BW__ && __GNUC__
+  typedef char c64 __attribute__((vector_size(64), aligned(1), may_alias));
+  c64 *at = (c64 *)(w->used + b * 64);
+  bits = __builtin_ia32_ptestmb512(*at, *at, -1);
+  *at = (c64){0};
+#else
+  for (long t = 0; t < 8; ++t) {
+    unsigned long bytes;
+    __builtin_memcpy(&bytes, w->used + b * 64 + t * 8, 8);
+    bits |= bytes * 0x0102040810204080ul >> 56 << t * 8;
+  }
+  __builtin_memset(w->used + b * 64, 0, 64);
+#endif
+  return bits;
 }
 #define EACH_WORD(w, b, ...) \\
   for (long s_ = 0, words_ = (w)->size >> 6; s_ <= words_; s_ += 8) { \\
@@ -122,6 +137,11 @@ static void ws_open(ws_t *w, long size) {
   w->bits = calloc(size / 64 + 1, 8), w->top = calloc(size / 4096 + 1, 8), w->list = malloc((size + 64) * sizeof(int));
 }
 static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->top), free(w->list); }
+static inline unsigned long ws_bits(ws_t *w, long b) {
+  const unsigned long bits = w->bits[b];
+  w->bits[b] = 0;
+  return bits;
+}
 static inline void ws_mark(ws_t *w, long i) {
   w->bits[i >> 6] |= 1ul << (i & 63);
   w->top[i >> 12] |= 1ul << (i >> 6 & 63);
