@@ -189,6 +189,28 @@ def crossover() -> dict[str, float]:
     return found
 
 
+def conversions() -> dict[str, dict[str, float]]:
+    """Milliseconds of a conversion between matrices: compiled, by a sort as other formats are, and by scipy."""
+    a, found = matrix(8000, 0.01, "uniform"), {}
+    for source, target in (("csr", "csc"), ("csr", "coo"), ("csc", "csr"), ("coo", "csr"), ("coo", "csc")):
+        formats = {"csr": gs.CSR(), "csc": gs.CSC(), "coo": gs.COO()}
+        x, other = a.to_format(formats[source]), a.to_scipy().asformat(source)
+        ours, sort, theirs = race(
+            (_converted, x, formats[target], True), (_converted, x, formats[target], False), (other.asformat, target)
+        )
+        found[f"{source} to {target}"] = {"ours_ms": ours, "by_sort_ms": sort, "scipy_ms": theirs}
+    return {pair: {k: round(v, 3) for k, v in times.items()} for pair, times in found.items()}
+
+
+def _converted(x: gs.SparseTensor, format: gs.Format, compiled: bool) -> torch.Tensor:
+    """Convert a tensor whose structure nothing is known about yet."""
+    structure = gs.formats.Structure(x.format, x.shape, x.structure.arrays, x.structure.device)
+    fresh = gs.SparseTensor(x.values(), structure)
+    if compiled:
+        return fresh.to_format(format)
+    return gs.tensor.from_entries(*gs.tensor.entries_of(fresh), x.shape, format)
+
+
 _FIRST = """
 import time, torch, gossamer as gs
 from gossamer.compiler import runtime
@@ -255,12 +277,20 @@ def run(quick: bool = False) -> dict[str, Any]:
     with torch.no_grad():
         rows = products(quick) + tensors(quick)
         crossing = {} if quick else crossover()
+        turned = {} if quick else conversions()
     machine = {
         "processor": platform.processor() or platform.machine(), "threads": threads, "clock": CLOCK.__name__,
         "torch": torch.__version__,
         "scipy": scipy.__version__, "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1),
     }  # fmt: skip
-    return {"machine": machine, "summary": summary(rows), "latency": latency(), "crossover": crossing, "rows": rows}
+    return {
+        "machine": machine,
+        "summary": summary(rows),
+        "latency": latency(),
+        "crossover": crossing,
+        "conversions": turned,
+        "rows": rows,
+    }
 
 
 def main(argv: list[str] | None = None) -> None:
