@@ -173,6 +173,9 @@ class SparseTensor(torch.Tensor):
             return self
         if isinstance(format, Dense):
             return self.to_dense()
+        made = _handlers.convert(self, format)
+        if made is not None:
+            return made
         keys, values = entries_of(self)
         return from_entries(keys, values, self._dense_shape, format)
 
@@ -268,6 +271,7 @@ class _Handlers:
     aten: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
     to_torch: Callable[[SparseTensor], Tensor]
     to_scipy: Callable[[SparseTensor], Any]
+    convert: Callable[[SparseTensor, Format], SparseTensor | None]
 
 
 _handlers = _Handlers()

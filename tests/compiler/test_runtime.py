@@ -103,3 +103,29 @@ def test_without_a_compiler_the_answers_stay_right_and_it_is_said_once(tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("gs.einsum computes on dense copies") == 1
+
+
+WITHOUT = """
+import torch, gossamer as gs
+x = torch.randn(150, 170) * (torch.rand(150, 170) < 0.4)
+a = gs.from_dense(x, gs.CSR())
+for format in (gs.CSC(), gs.COO()):
+    b = a.to_format(format)
+    assert torch.equal(b.to_dense(), x) and torch.equal(b.to_format(gs.CSR()).to_dense(), x)
+y = torch.randn(170, 8)
+assert torch.allclose(gs.einsum("ik,kj->ij", a, y), x @ y, atol=1e-4)
+assert torch.allclose(gs.einsum("ik,jk->ij", a, a).to_dense(), x @ x.T, atol=1e-4)
+assert torch.allclose((a @ y), x @ y, atol=1e-4)
+q, k = torch.randn(150, 32), torch.randn(170, 32)
+assert torch.allclose(gs.einsum("ij,ik,jk->ij", a, q, k).to_dense(), x * (q @ k.T), atol=1e-3)
+print(gs.compile("ki,kj->ij", gs.CSR(), gs.Dense()).loops)
+"""
+
+
+@pytest.mark.parametrize("missing", [{"GOSSAMER_NATIVE": "0"}, {"CXX": "/nowhere/c++", "PATH": "/nowhere"}])
+def test_without_a_compiler_everything_works_and_plans_can_be_read(tmp_path, missing):
+    environment = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1", **missing}
+    done = subprocess.run([sys.executable, "-c", WITHOUT], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "for" in done.stdout
+    assert not (tmp_path / "kernels").exists()

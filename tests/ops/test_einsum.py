@@ -113,14 +113,6 @@ def test_large_outputs_by_hash_and_wide_workspaces(monkeypatch):
         assert plan.kernel.program.workspace == kind
 
 
-def test_exact_counts_when_the_bound_is_too_loose(monkeypatch):
-    from gossamer.ops import assemble
-
-    monkeypatch.setattr(assemble, "_LOOSE", 10)
-    a = tensor((20, 30), gs.CSR(), 0.5)
-    right("ik,jk->ij", a, tensor((25, 30), gs.CSR(), 0.5))
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64])
 def test_types(dtype):
     x = (torch.randn(20, 30) * 3 * (torch.rand(20, 30) < 0.3)).round().to(dtype)

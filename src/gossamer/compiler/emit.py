@@ -1,18 +1,17 @@
 """From a loop nest to C.
 
-Plain C for the compiler to optimise, except in three places where it would not: a loop in strips keeps its sums in
-vectors (and repeats the loops inside for each strip), a sum along a contiguous dimension has vectors of partial sums,
-and a sum along a sparse level has four. Integers are 64 bits wide.
+Plain C for the compiler to optimise, except in two places where it would not: a loop in strips keeps its sums in
+vectors (and repeats the loops inside for each strip), and sums have vectors of partial sums
+(:mod:`gossamer.compiler.sums`). Integers are 64 bits wide.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
+from gossamer.compiler import sums
 from gossamer.compiler.algebra import FUNCTIONS
+from gossamer.compiler.lanes import BYTES, Lanes, NotLinear
 from gossamer.compiler.loops import (
+    ONE,
     Acc,
     Append,
     Bin,
@@ -33,29 +32,9 @@ from gossamer.compiler.loops import (
     Store,
     Var,
     While,
-    add,
 )
 
-BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
 _STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
-
-
-@dataclass
-class Lanes:
-    """A strip that is being written: its variable, lanes of a vector, vectors, and how other names move with it."""
-
-    var: str
-    width: int
-    count: int
-    moves: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def type(self) -> str:
-        return f"v{self.width}"
-
-
-class NotLinear(Exception):  # noqa: N818 - control flow of this file: such a loop is written lane by lane
-    """An index does not move by 0 or 1 with the lanes."""
 
 
 class Writer:
@@ -64,6 +43,7 @@ class Writer:
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.suffix = "f" if nest.value == "float" else ""
+        self.rows = ("out_crd", "int") in nest.arrays  # else entries are appended by their number, which is longer
         self.lines: list[str] = []
         self.lanes: Lanes | None = None
         self.depth = 1
@@ -125,7 +105,7 @@ class Writer:
             return self.varies(e.left) or self.varies(e.right)
         if isinstance(e, Call):
             raise NotLinear
-        return isinstance(e, Var) and e.name == "acc"
+        return isinstance(e, Var) and self.lanes is not None and e.name in self.lanes.held
 
     def vector(self, e: Expr, u: int) -> str:
         """A value in all lanes of vector u; the same in all of them is left a scalar."""
@@ -167,6 +147,10 @@ class Writer:
                 self.put("} else {")
                 self.block(s.other)
             self.put("}")
+        elif isinstance(s, Drain) and s.body == [Set("n", ONE, "+=")]:
+            self.put("n += ws_count(ws);")
+        elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
+            self.put("n += ws_append(ws, out_crd + n, out + n);")
         elif isinstance(s, Drain):
             self.put(f"DRAIN(ws, {s.var}, {s.value},")
             self.block(s.body)
@@ -184,7 +168,8 @@ class Writer:
         elif isinstance(s, Find):
             self.put(f"FIND({s.name}, {s.array}, {self.expr(s.begin)}, {self.expr(s.end)}, {self.expr(s.coord)})")
         elif isinstance(s, Scatter):
-            self.put(f"ws_add(ws, {self.expr(s.coord)}, {self.expr(s.value)});")
+            coord = self.expr(s.coord)
+            self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
         elif isinstance(s, Append):
             self.put(f"if (out) {{ out_crd[n] = {self.expr(s.coord)}; out[n] = {self.expr(s.value)}; }}")
             self.put("++n;")
@@ -230,7 +215,7 @@ class Writer:
     def loop(self, s: For) -> None:
         if s.role == "strip" and self.lanes is None and self.strips(s):
             return
-        if self.lanes is None and (self.partial_sums(s) or self.four_sums(s)):
+        if self.lanes is None and sums.write(self, s):
             return
         begin, end = self.expr(s.begin), self.expr(s.end)
         if s.role == "units":
@@ -242,7 +227,7 @@ class Writer:
             self.depth -= 1
             self.block(s.body)
             if self.nest.appends:
-                self.put("  done[unit] = n - start[unit];")
+                self.put("  if (done) done[unit] = n - start[unit];")
         else:
             self.put(f"for (long {s.var} = {begin}, {s.var}_stop = {end}; {s.var} < {s.var}_stop; ++{s.var}) {{")
             self.block(s.body)
@@ -268,147 +253,3 @@ class Writer:
         self.block(s.body)
         self.put("} }")
         return True
-
-    def partial_sums(self, s: For) -> bool:
-        """Write a loop that only sums with several sums at a time."""
-        *lets, last = s.body if s.body else [None]
-        if not isinstance(last, Into) or last.sign != "+=" or not all(isinstance(x, Let) for x in lets) or s.role:
-            return False
-        return self.vector_sum(s, last) if not lets else self.gathered_sum(s)
-
-    def vector_sum(self, s: For, last: Into) -> bool:
-        lanes = 64 // BYTES[self.nest.value]
-        self.lanes = Lanes(s.var, lanes, 2)
-        try:
-            if not self.varies(last.value):
-                return False
-            values = [self.vector(last.value, u) for u in range(2)]
-        except NotLinear:
-            return False
-        finally:
-            self.lanes = None
-        v, name = f"v{lanes}", last.name
-        self.put(f"{{ {v} {name}_0 = {{0}}, {name}_1 = {{0}}; long {s.var} = {self.expr(s.begin)};")
-        self.put(f"  const long {s.var}_stop = {self.expr(s.end)};")
-        self.put(f"  for (; {s.var} + {2 * lanes} <= {s.var}_stop; {s.var} += {2 * lanes})")
-        self.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-        self.put(f"  for (; {s.var} + {lanes} <= {s.var}_stop; {s.var} += {lanes}) {name}_0 += {values[0]};")
-        self.put(f"  {name} += {v}_sum({name}_0 + {name}_1);")
-        self.put(f"  for (; {s.var} < {s.var}_stop; ++{s.var}) {name} += {self.expr(last.value)}; }}")
-        return True
-
-    def four_sums(self, s: For) -> bool:
-        """Write a sparse loop around a contiguous sum four turns at a time: what they share is loaded once."""
-        if s.role or len(s.body) < 3 or not isinstance(s.body[-1], Store) or not isinstance(s.body[-2], For):
-            return False
-        *lets, acc, inner, store = s.body
-        fits = all(isinstance(x, Let) for x in lets) and isinstance(acc, Acc) and not acc.start
-        if not fits or not isinstance(inner, For) or len(inner.body) != 1 or inner.begin != Num(0):
-            return False
-        into = inner.body[0]
-        if not isinstance(into, Into) or into.sign != "+=" or not isinstance(store, Store) or store.sign != "=":
-            return False
-        names = {x.name: x.value for x in lets if isinstance(x, Let)}
-        turn = [{**names, s.var: add(Var(s.var), Num(x))} for x in range(4)]
-        lanes = 64 // BYTES[self.nest.value]
-        self.lanes = Lanes(inner.var, lanes, 1)
-        try:
-            if not self.varies(substituted(into.value, turn[0])):
-                return False
-            values = [self.vector(substituted(into.value, t), 0) for t in turn]
-        except NotLinear:
-            return False
-        finally:
-            self.lanes = None
-        k, q, v = inner.var, s.var, f"v{lanes}"
-        self.put(f"{{ long {q} = {self.expr(s.begin)};")
-        self.put(f"const long {q}_stop = {self.expr(s.end)}, {k}_stop = {self.expr(inner.end)};")
-        self.put(f"for (; {q} + 4 <= {q}_stop; {q} += 4) {{")
-        self.depth += 1
-        self.put(f"{v} {', '.join(f'acc_{x} = {{0}}' for x in range(4))}; long {k} = 0;")
-        self.put(f"for (; {k} + {lanes} <= {k}_stop; {k} += {lanes}) {{")
-        for x in range(4):
-            self.put(f"  acc_{x} += {values[x]};")
-        self.put("}")
-        self.put(f"real sums[4]; {v}_sums(sums, acc_0, acc_1, acc_2, acc_3);")
-        self.put(f"for (; {k} < {k}_stop; ++{k}) {{")
-        for x in range(4):
-            self.put(f"  sums[{x}] += {self.expr(substituted(into.value, turn[x]))};")
-        self.put("}")
-        for x in range(4):
-            value = substituted(store.value, {**turn[x], "acc": Load("sums", Num(x))})
-            self.put(f"{store.array}[{self.expr(substituted(store.index, turn[x]))}] = {self.expr(value)};")
-        self.depth -= 1
-        self.put("}")
-        self.put(f"for (; {q} < {q}_stop; ++{q}) {{")
-        self.block(s.body)
-        self.put("} }")
-        return True
-
-    def gathered_sum(self, s: For) -> bool:
-        """Sum along a sparse level: values side by side are loaded as vectors, others lane by lane into one."""
-        last = s.body[-1]
-        assert isinstance(last, Into)
-        names = {x.name: x.value for x in s.body[:-1] if isinstance(x, Let)}
-        value = substituted(last.value, names)
-        lanes = 32 // BYTES[self.nest.value]
-        self.lanes = Lanes(s.var, lanes, 2)
-        try:
-            values = [self.gather(value, u) for u in range(2)]
-        except NotLinear:
-            return False
-        finally:
-            self.lanes = None
-        q, name, v = s.var, last.name, f"v{lanes}"
-        self.put(f"{{ {v} {name}_0 = {{0}}, {name}_1 = {{0}}; long {q} = {self.expr(s.begin)};")
-        self.put(f"  const long {q}_stop = {self.expr(s.end)};")
-        self.put(f"  for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
-        self.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-        self.put(f"  if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
-        self.put(f"  for (; {q} < {q}_stop; ++{q}) {name} += {self.expr(value)};")
-        self.put(f"  {name} += {v}_sum({name}_0 + {name}_1); }}")
-        return True
-
-    def gather(self, e: Expr, u: int) -> str:
-        """A value in the lanes of vector u of a sparse loop."""
-        lanes = self.lanes
-        assert lanes is not None
-        if not _mentions(e, lanes.var):
-            return self.expr(e)
-        if isinstance(e, Load):
-            with contextlib.suppress(NotLinear):
-                return self.vector(e, u)
-            each = [
-                self.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))}))
-                for x in range(lanes.width)
-            ]
-            return f"(({lanes.type}){{{', '.join(each)}}})"
-        if not isinstance(e, Bin) or e.sign not in ("+", "-", "*"):
-            raise NotLinear
-        return f"({self.gather(e.left, u)} {e.sign} {self.gather(e.right, u)})"
-
-
-def substituted(e: Expr, names: Mapping[str, Expr]) -> Expr:
-    """Return an expression with others in the place of some names."""
-    if isinstance(e, Var):
-        return substituted(names[e.name], {n: x for n, x in names.items() if n != e.name}) if e.name in names else e
-    if isinstance(e, Load):
-        return Load(e.array, substituted(e.index, names))
-    if isinstance(e, Bin):
-        return Bin(e.sign, substituted(e.left, names), substituted(e.right, names))
-    return Call(e.name, tuple(substituted(a, names) for a in e.args)) if isinstance(e, Call) else e
-
-
-def _mentions(e: Expr, name: str) -> bool:
-    return name in names_in(e)
-
-
-def names_in(e: Expr) -> set[str]:
-    """Return the variables and arrays that an expression mentions."""
-    if isinstance(e, Var):
-        return {e.name}
-    if isinstance(e, Load):
-        return {e.array} | names_in(e.index)
-    if isinstance(e, Call):
-        return set().union(*map(names_in, e.args))
-    return names_in(e.left) | names_in(e.right) if isinstance(e, Bin) else set()

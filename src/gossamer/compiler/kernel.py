@@ -26,8 +26,8 @@ class Kernel:
         self.program = program
         lowering = Lowering(program)
         self.nest: Nest = lowering.nest()
-        self.covers = lowering.covered and program.output.kind == "dense"
-        self.sparse = program.output.kind in ("rows", "keys")
+        #: does it write every place of its output, so that this needs no zeros before?
+        self.covers = lowering.covers and bool(self.nest.body)
 
     @property
     def loops(self) -> str:
@@ -38,8 +38,8 @@ class Kernel:
     def source(self) -> str:
         """The C source."""
         nests = {"fill": self.nest}
-        if self.sparse:
-            nests["bound"] = Lowering(self.program, bound=True).nest()
+        if self.program.scatters:
+            nests["count"] = Lowering(self.program, count=True).nest()
         return unit.source(nests)
 
     @cached_property
@@ -47,10 +47,8 @@ class Kernel:
         """The functions of the built library."""
         with _LOCK:
             handle = runtime.library(self.source)
-        return {
-            name: runtime.function(handle, name)
-            for name in ("fill", *(("bound", "starts", "close") if self.sparse else ()))
-        }
+        names = ("fill", "count") if self.program.scatters else ("fill",)
+        return {name: runtime.function(handle, name) for name in names}
 
     def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
         """Return into how many parts threads may cut the outermost loop."""

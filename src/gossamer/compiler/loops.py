@@ -114,6 +114,28 @@ def read(text: str, names: Mapping[str, Expr], arrays: Mapping[str, str]) -> Exp
     return node(ast.parse(text, mode="eval").body)
 
 
+def substituted(e: Expr, names: Mapping[str, Expr]) -> Expr:
+    """Return an expression with others in the place of some names."""
+    if isinstance(e, Var):
+        return substituted(names[e.name], {n: x for n, x in names.items() if n != e.name}) if e.name in names else e
+    if isinstance(e, Load):
+        return Load(e.array, substituted(e.index, names))
+    if isinstance(e, Bin):
+        return Bin(e.sign, substituted(e.left, names), substituted(e.right, names))
+    return Call(e.name, tuple(substituted(a, names) for a in e.args)) if isinstance(e, Call) else e
+
+
+def names_in(e: Expr) -> set[str]:
+    """Return the variables and arrays that an expression mentions."""
+    if isinstance(e, Var):
+        return {e.name}
+    if isinstance(e, Load):
+        return {e.array} | names_in(e.index)
+    if isinstance(e, Call):
+        return set().union(*map(names_in, e.args))
+    return names_in(e.left) | names_in(e.right) if isinstance(e, Bin) else set()
+
+
 # -- statements
 
 

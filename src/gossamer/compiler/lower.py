@@ -58,10 +58,10 @@ Then = Callable[[State], list[Stmt]]
 
 
 class Lowering:
-    """The recursion, for one program. ``bound`` asks for a nest that only bounds the number of entries."""
+    """The recursion, for one program. ``count`` asks for a nest that only counts what a workspace will hold."""
 
-    def __init__(self, program: Program, bound: bool = False) -> None:
-        self.program, self.bound = program, bound
+    def __init__(self, program: Program, count: bool = False) -> None:
+        self.program, self.count = program, count
         self.covered = not program.reduces_before  # is every place of a dense output written?
         self.units: Expr | None = None
         self.summed = program.statement.summed
@@ -90,10 +90,21 @@ class Lowering:
             program.value,
             self.units,
             self.weights() if self.units is not None else None,
-            program.workspace if program.scatters and not self.bound else None,
+            program.workspace if program.scatters else None,
             Var(f"n_{program.output.vars[-1]}") if program.scatters else ZERO,
             appends,
         )
+
+    @property
+    def covers(self) -> bool:
+        """Does the nest write every place of a dense output, or every entry of a pattern?"""
+        program = self.program
+        if program.output.kind != "pattern":
+            return self.covered and program.output.kind == "dense"
+        stacks = [o for o in program.operands if isinstance(o, Stack)]
+        padded = any(level.walk.real for o in stacks for level in o.levels) or any(d.guard for d in program.derived)
+        once = len(stacks) == 1 and len(set(stacks[0].vars)) == len(stacks[0].vars)  # else only a diagonal is visited
+        return once and not padded and not program.reduces_before
 
     # -- parameters
 
@@ -126,12 +137,14 @@ class Lowering:
 
     def weights(self) -> str | None:
         """Return an array that counts the work before each unit: pos of the level below the first."""
-        first = next((v for v in self.program.order if v != self.program.strip), None)
-        for k, o in enumerate(self.program.operands):
-            if isinstance(o, Stack) and len(o.levels) > 1 and o.levels[0].var == first:
-                below = o.levels[1]
-                if below.walk.begin == "pos[p]" and below.walk.end == "pos[p + 1]":
-                    return f"{operand_name(k)}_pos{below.number}"
+        program = self.program
+        first = program.order[program.root] if program.order else None
+        for k, o in enumerate(program.operands):
+            if not isinstance(o, Stack):
+                continue
+            levels = [level for level in o.levels if level.var not in program.outside]
+            if len(levels) > 1 and levels[0].var == first and levels[1].walk.counted:
+                return f"{operand_name(k)}_pos{levels[1].number}"
         return None
 
     # -- the recursion
@@ -152,7 +165,7 @@ class Lowering:
         points = needed(s.tree, frozenset(it.operand for it in its))
         if its and d < program.settled:
             self.covered = False
-        root = d == 0 or (d == 1 and program.order[0] == program.strip)
+        root = d == program.root
 
         def inside(present: dict[int, Expr]) -> list[Stmt]:
             gone = frozenset(it.operand for it in its) - present.keys()
@@ -162,9 +175,10 @@ class Lowering:
         if not its:
             strip = var == program.strip and len(program.order) > 1
             role = "strip" if strip else "units" if root and self.shared(var) else ""
-            end: Expr = Var(f"n_{var}")
+            end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(f"n_{var}")
             self.units = end if role == "units" else self.units
-            return self.counted(For(var, ZERO, end, inside({}), role))
+            turn = inside({})
+            return [For(var, ZERO, end, turn, role)] if turn else []
         if len(its) == 1 and points == {frozenset({its[0].operand})}:
             it = its[0]
             role = "units" if root and self.shared(var) else ""
@@ -173,7 +187,7 @@ class Lowering:
             where = it.at if not at else Var(f"{it.name}_at")
             body: list[Stmt] = [Let(var, it.coord(where)), *inside({it.operand: where})]
             body = body if it.real is None else [If(it.real(where), body)]
-            return self.counted(For(it.counter, it.begin, it.end, [*at, *body], role))
+            return [For(it.counter, it.begin, it.end, [*at, *body], role)]
         return merge(var, its, points, inside, Var(f"n_{var}"))
 
     def shared(self, var: str) -> bool:
@@ -183,14 +197,6 @@ class Lowering:
             like = program.operands[program.output.like]
             return var in like.vars
         return var in program.out_vars and not (program.output.kind == "keys" and program.order[0] != var)
-
-    def counted(self, loop: For) -> list[Stmt]:
-        """Replace a loop that only counts by its length."""
-        *lets, last = loop.body if loop.body else [None]
-        only = self.bound and last == Set("n", ONE, "+=") and all(isinstance(x, Let) for x in lets)
-        if only and loop.role != "units":
-            return [Set("n", Bin("max", ZERO, Bin("-", loop.end, loop.begin)), "+=")]
-        return [loop] if loop.body else []
 
     def walks(self, k: int, var: str, s: State) -> bool:
         stack = self.program.operands[k]
@@ -276,12 +282,9 @@ class Lowering:
         if not body:
             return []
         last = program.output.vars[-1]
-        if self.bound:
-            most = add(Var("first"), Var(f"n_{last}"))
-            cap: list[Stmt] = [Set("n", Bin("min", Var("n"), most))] if program.scatters else []
-            return [Let("first", Var("n")), *body, *cap]
         if program.scatters:
-            body = [*body, Drain(last, "w", [Append(self.coord(last), Var("w"))])]
+            inside: Stmt = Set("n", ONE, "+=") if self.count else Append(self.coord(last), Var("w"))
+            body = [*body, Drain(last, "w", [inside])]
         if program.output.kind == "keys":
             return body
         parent: Expr = ZERO
@@ -300,8 +303,6 @@ class Lowering:
         return key
 
     def accumulated(self, d: int, s: State) -> list[Stmt]:
-        if self.bound:
-            return [Set("n", ONE, "+=")]
         reduce = self.program.statement.reduce
         outer, inner = self.split(s) if reduce in ("sum", "mean") else ([], s.tree)
         self.summing = True
@@ -345,8 +346,6 @@ class Lowering:
 
     def finish(self, s: State) -> list[Stmt]:
         """The innermost statement."""
-        if self.bound:
-            return [Set("n", ONE, "+=")]
         value = self.value(s.tree, s)
         if self.has_acc:
             reduce = self.program.statement.reduce
@@ -367,7 +366,7 @@ class Lowering:
         if out.kind == "pattern":
             return [Store("out", s.at[out.like][1], value, sign)]
         if program.scatters:
-            return [Scatter(Var(out.vars[-1]), value)]
+            return [Scatter(Var(out.vars[-1]), Num(0.0) if self.count else value)]
         return [Append(self.coord(out.vars[-1]), value)]
 
     def strided(self, name: str, vars: tuple[str, ...], unit: str | None) -> Expr:
@@ -434,15 +433,3 @@ def lower(program: Program) -> Nest:
       out[i] = acc
     """
     return Lowering(program).nest()
-
-
-def bound(program: Program) -> Nest:
-    """Return the nest that bounds how many entries each unit of a sparse output will have."""
-    return Lowering(program, bound=True).nest()
-
-
-def covers(program: Program) -> bool:
-    """Does the nest write every place of a dense output, so that it needs no zeros before?"""
-    lowering = Lowering(program)
-    lowering.nest()
-    return lowering.covered

@@ -24,6 +24,11 @@ class Walk:
     ordered: bool = True
 
     @property
+    def counted(self) -> bool:
+        """Does its array ``pos`` count the entries before each parent (of all tiles, if it is cut into tiles)?"""
+        return (self.begin, self.end) in (("pos[p]", "pos[p + 1]"), ("tile[p]", "tile[p + rows]"))
+
+    @property
     def searchable(self) -> bool:
         """Can a coordinate be found by halving the range?"""
         return self.ordered and not self.real and self.at == "q" and self.coord == "crd[at]"
@@ -104,6 +109,14 @@ class Program:
     strip: str | None = None
     derived: tuple[Derived, ...] = ()
     workspace: str | None = None
+    outside: tuple[str, ...] = ()  # loops that each thread runs around its own part of the shared one: tiles
+    turns: tuple[tuple[str, int], ...] = ()  # loops whose number of turns is known when the kernel is built
+
+    @property
+    def root(self) -> int:
+        """The loop that threads may share: the first, or the one inside of strips and tiles."""
+        strip = (self.strip,) if len(self.order) > 1 else ()
+        return next((d for d, v in enumerate(self.order) if v not in (*strip, *self.outside)), 0)
 
     @property
     def out_vars(self) -> frozenset[str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gossamer.compiler import prelude
-from gossamer.compiler.emit import BYTES, Writer, names_in
-from gossamer.compiler.loops import Nest
+from gossamer.compiler import prelude, workspaces
+from gossamer.compiler.emit import Writer
+from gossamer.compiler.lanes import BYTES
+from gossamer.compiler.loops import Nest, names_in
 
 
 def function(nest: Nest, name: str) -> str:
@@ -26,7 +27,7 @@ def function(nest: Nest, name: str) -> str:
     writer.block(nest.body)
     writer.depth += 1
     if nest.units is None and nest.appends:
-        writer.put("done[0] = n - start[0];")
+        writer.put("if (done) done[0] = n - start[0];")
     signature = "void *const *a, const long *z, long lo, long hi, long chunk, const long *start, long *done, ws_t *ws"
     unused = "  (void)lo, (void)hi, (void)chunk, (void)start, (void)done, (void)ws, (void)z;"
     body = "\n".join([f"static void {name}({signature}) {{", unused, *writer.lines, "}"])
@@ -55,13 +56,8 @@ def source(nests: dict[str, Nest]) -> str:
     main = next(iter(nests.values()))
     types = dict(main.arrays)
     weight = types.get(main.weights or "", "int")
-    workspaces = {
-        "dense": prelude.DENSE_WORKSPACE,
-        "wide": prelude.WIDE_WORKSPACE,
-        "hash": prelude.HASH_WORKSPACE,
-        None: prelude.NO_WORKSPACE,
-    }
     parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
+    parts.append(f"#define REAL_IS_FLOAT {int(main.value == 'float')}")
     for width in sorted({bytes // BYTES[main.value] for bytes in (64, 32, 16)}):
         align = BYTES[main.value]
         parts.append(
@@ -70,10 +66,8 @@ def source(nests: dict[str, Nest]) -> str:
     parts += [prelude.SHUFFLES, _horizontal(main.value)]
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
-    parts += [prelude.FIND, workspaces[main.workspace], prelude.SHARE]
+    parts += [prelude.FIND, workspaces.SOURCES[main.workspace], prelude.SHARE]
     parts += [function(nest, name) for name, nest in nests.items()]
-    if main.appends:
-        parts.append(prelude.CLOSE.format(crd=types["out_crd"]))
     return "\n".join(parts)
 
 
@@ -85,5 +79,27 @@ def _horizontal(value: str) -> str:
     for half, whole in ((four, eight), (eight, sixteen)):
         low, high = ", ".join(map(str, range(half))), ", ".join(map(str, range(half, whole)))
         parts.append(prelude.HALVES.format(half=f"v{half}", whole=f"v{whole}", low=low, high=high))
-    parts.append(prelude.FOUR_SUMS.format(v=f"v{sixteen}", half=f"v{eight}", four=f"v{four}", shuffles=int(four == 4)))
-    return "\n".join(parts)
+    return "\n".join([*parts, _four_sums(sixteen)])
+
+
+def _four_sums(lanes: int) -> str:
+    """The function that adds up the lanes of four vectors: by halves, by quarters, then inside of the quarters."""
+    half, quarter = lanes // 2, lanes // 4
+
+    def listed(*ranges: range) -> str:
+        return ", ".join(str(i) for r in ranges for i in r)
+
+    starts = (0, half, lanes, lanes + half)
+    folds, step = [], quarter // 2
+    while step:
+        folds.append(f"  t += __builtin_shufflevector(t, t, {', '.join(str(i ^ step) for i in range(lanes))});")
+        step //= 2
+    return prelude.FOUR_SUMS.format(
+        v=f"v{lanes}",
+        keep=listed(range(half), range(lanes + half, 2 * lanes)),
+        swap=listed(range(half, lanes), range(lanes, lanes + half)),
+        first=listed(*(range(x, x + quarter) for x in starts)),
+        second=listed(*(range(x + quarter, x + half) for x in starts)),
+        folds="\n".join(folds),
+        ends=listed(range(0, lanes, quarter)),
+    )

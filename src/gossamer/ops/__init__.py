@@ -6,6 +6,7 @@ Importing this package connects :class:`gossamer.SparseTensor` to torch.
 from gossamer.ops import (
     aten,
     backward,
+    convert,
     create,
     dispatch,
     gradients,
@@ -43,6 +44,7 @@ _handlers.function = dispatch.torch_function
 _handlers.aten = aten.torch_dispatch
 _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
+_handlers.convert = convert.convert
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain",

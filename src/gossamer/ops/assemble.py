@@ -1,60 +1,78 @@
-"""Sparse results: bound the entries of each unit, write them side by side, close the gaps, build the structure."""
+"""Sparse results: count the entries of each unit, write them where they will stay, build the structure.
+
+How many entries a result has, and where each row begins, follows from the patterns alone. It is counted once, in a pass
+that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one
+pass.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer.formats import Format, Structure
+from gossamer.ops.memory import fresh
 
 if TYPE_CHECKING:
     from gossamer.ops.plans import Plan
 
-_LOOSE = 1 << 26  # entries: beyond this many, they are counted exactly before memory is taken for them
 _INT32 = 2**31 - 1
 
 
-def assemble(plan: Plan, pointers: list[int], threads: int, values: Sequence[Tensor]) -> tuple[Tensor, Structure]:
+class Places(NamedTuple):
+    """Where the entries of a result go."""
+
+    start: Tensor  # the first of each unit
+    total: int
+    counts: Tensor  # entries of each row, written anew by each call: the same numbers
+    pos: Tensor | None  # where each row begins; None for results that are not rows
+
+
+def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Structure]:
     """Run a plan with a sparse result: its values, and its structure."""
-    out, rows = plan.out, plan.kernel.program.output.kind == "rows"
+    out, program = plan.out, plan.kernel.program
     assert isinstance(out, Format)
-    parents = math.prod(plan.sizes[v] for v in plan.kernel.program.output.vars[:-1]) if rows else 0
-    counts = torch.zeros(parents + 1, dtype=torch.int64)  # a zero, and the entries of each row: their sums will be pos
-    pointers[plan.slot["out_count"]] = counts.data_ptr() + counts.element_size()
-    units = plan.units
-    where = torch.zeros(3, units, dtype=torch.int64)
-    start, done, to = (where.data_ptr() + 8 * units * i for i in range(3))
-
-    def run(name: str, crd: int = 0, value: int = 0) -> int:
-        pointers[plan.slot["out_crd"]], pointers[plan.slot["out"]] = crd, value
-        return plan.kernel.run(name, pointers, plan.sizes_array, 4 * threads, start, done, threads)
-
-    total = run("bound")
-    total = run("fill") if total > _LOOSE else total  # without memory to write to, it counts
-    plan.kernel.run("starts", (), 0, units, start, done)
-    crd, value = torch.empty(total, dtype=torch.int32 if rows else torch.int64), torch.empty(total, dtype=plan.dtype)
-    found = run("fill", crd.data_ptr(), value.data_ptr()) if total else 0
-    if found < total:  # close the gaps that units left which had fewer entries than they might have had
-        loose = (crd, value)
-        crd, value = crd.new_empty(found), value.new_empty(found)
-        moved = [t.data_ptr() for t in (*loose, crd, value)]
-        plan.kernel.run("close", moved, to, units, start, done, threads)
-    if rows:
-        return value, _from_rows(out, plan.out_shape, crd, counts)
+    places = plan.places
+    if places is None:
+        places = plan.places = _count(plan, pointers, threads)
+    start, total, counts, pos = places
+    crd = fresh(total, torch.int64 if pos is None else torch.int32)
+    value = fresh(total, plan.dtype)
+    slot = plan.slot
+    pointers[slot["out_count"]] = counts.data_ptr()
+    pointers[slot["out_crd"]], pointers[slot["out"]] = crd.data_ptr(), value.data_ptr()
+    if total:
+        plan.kernel.run("fill", pointers, plan.sizes_array, 4 * threads, start.data_ptr(), 0, threads)
+    if pos is not None:
+        last = len(program.output.vars) - 1
+        crd = crd if total <= _INT32 else crd.long()  # both arrays have one type
+        return value, Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": crd}, crd.device)
     if plan.choice.method == "sort":
         crd, value = _summed(crd, value)
     return value, Structure.from_numbers(out, crd, plan.out_shape)
 
 
-def _from_rows(out: Format, shape: Sequence[int], crd: Tensor, counts: Tensor) -> Structure:
-    last = len(out.stack(len(shape))) - 1
-    small = crd.numel() <= _INT32
-    pos = torch.cumsum(counts, 0, dtype=torch.int32 if small else torch.int64)
-    return Structure(out, shape, {f"pos{last}": pos, f"crd{last}": crd if small else crd.long()}, crd.device)
+def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
+    """Find out how many entries each unit will have."""
+    program = plan.kernel.program
+    rows = program.output.kind == "rows"
+    counts = torch.zeros(math.prod(plan.sizes[v] for v in program.output.vars[:-1]) if rows else 1, dtype=torch.int64)
+    start, done = torch.zeros(2, max(plan.units, 1), dtype=torch.int64).unbind()
+    pointers[plan.slot["out_count"]] = counts.data_ptr()
+    pointers[plan.slot["out_crd"]] = pointers[plan.slot["out"]] = 0  # without memory to write to, it counts
+    total = plan.kernel.run(
+        "count" if program.scatters else "fill",
+        pointers, plan.sizes_array, 4 * threads, start.data_ptr(), done.data_ptr(), threads,
+    )  # fmt: skip
+    torch.cumsum(done[:-1], 0, out=start[1:])
+    pos = None
+    if rows:
+        pos = torch.zeros(counts.numel() + 1, dtype=torch.int32 if total <= _INT32 else torch.int64)
+        torch.cumsum(counts, 0, dtype=pos.dtype, out=pos[1:])
+    return Places(start, total, counts, pos)
 
 
 def _summed(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,7 +33,10 @@ from gossamer.compiler.algebra import operand_name
 from gossamer.compiler.schedule import TURN
 from gossamer.formats import Format, Structure
 from gossamer.formats.base import check_size
-from gossamer.ops.assemble import assemble
+from gossamer.ops.assemble import Places, assemble
+from gossamer.ops.explained import explained
+from gossamer.ops.memory import fresh
+from gossamer.ops.tiling import Tiling, chunks, tiling
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
 _ALONE = 30_000  # turns below which a second thread costs more than it saves
@@ -41,6 +44,8 @@ _SMALL, _LARGE = (
     1 << 16,
     1 << 22,
 )  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
+_SCATTER = 6  # such turns that one takes which adds to a workspace
+_TILE = "tile"  # the loop over tiles of columns
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
 
 
@@ -69,11 +74,14 @@ class Plan:
     ) -> None:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
         self.like: Structure | None = None
+        self.tiling: Tiling | None = None
+        self.places: Places | None = None
         if isinstance(out, int) and (like := args[out].structure) is not None and like.plain:
             self.out, self.like = "dense", like  # its values are an ordinary tensor
         self.views: list[View | None] = [self._view(arg) for arg in args]
         self._keep_whole()
         self.choice = self._choose()
+        self.tiling = self._tile()
         self.kernel: Kernel = kernel(self._program())
         self._bind()
 
@@ -103,7 +111,10 @@ class Plan:
         """Loop variables of an operand's levels: its indices, with numbers where they are cut."""
         names = self.args[k].vars
         count = [d for d, _ in view.parts]
-        return tuple(names[d] if count.count(d) == 1 else f"{names[d]}{n}" for n, (d, _) in enumerate(view.parts))
+        return tuple(
+            _TILE if d < 0 else names[d] if count.count(d) == 1 else f"{names[d]}{n}"
+            for n, (d, _) in enumerate(view.parts)
+        )
 
     def _derived(self) -> tuple[Derived, ...]:
         found = []
@@ -148,7 +159,8 @@ class Plan:
         if self.out == "dense":
             return Output("dense", names, unit or (names[-1] if names else None))
         if isinstance(self.out, int):
-            return Output("pattern", self.args[self.out].vars, None, self.out)
+            tile = (_TILE,) if self.tiling and self.tiling.view else ()
+            return Output("pattern", (*tile, *self.args[self.out].vars), None, self.out)
         assert isinstance(self.out, Format)
         check_size(tuple(self.sizes[v] for v in names), f"the result of {self.statement}, of shape")
         stored = names if self.out.order is None else tuple(names[d] for d in self.out.order)
@@ -218,6 +230,23 @@ class Plan:
         other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce)
         return other if found is None or (other is not None and other.cost < found.cost) else found
 
+    def _tile(self) -> Tiling | None:
+        """Cut the loops of a result that has an operand's entries, where that pays."""
+        if not isinstance(self.out, int) or self.statement.reduce != "sum" or self._derived():
+            return None
+        if (view := self.views[self.out]) is None or view.cut:
+            return None
+        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype)
+        if found is None:
+            return None
+        self.args = [found.cut(arg) for arg in self.args]
+        self.sizes |= {found.part: found.parts} if found.parts > 1 else {}
+        self.sizes[found.var] = found.turns
+        if found.view is not None:
+            self.views[self.out] = found.view
+            self.sizes[_TILE] = found.view.sizes[0]
+        return found
+
     # -- the program
 
     def _program(self) -> Program:
@@ -242,7 +271,10 @@ class Plan:
         if choice.method == "workspace":
             size = self.sizes[output.vars[-1]]
             workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
-        return replace(program, order=order, workspace=workspace)
+        program = replace(program, order=order, workspace=workspace)
+        if (t := self.tiling) is None:
+            return program
+        return replace(program, order=t.order(order, _TILE), outside=t.outside(_TILE), turns=((t.var, t.turns),))
 
     def _outside(self, choice: Choice) -> bool:
         """Is an ordinary operand too large for the cache, so that a strip of it should serve all rows?"""
@@ -268,6 +300,10 @@ class Plan:
                 if k in self.choice.copies and last is not None:
                     d = len(arg.vars) - 1 - arg.vars[::-1].index(last)
                     self.copies[k] = (*(x for x in range(len(arg.vars)) if x != d), d)
+                    stride = _strides_in(arg.shape, self.copies[k])
+                if self.tiling and k in self.tiling.packs:
+                    d = arg.vars.index(self.tiling.part)
+                    self.copies[k] = (d, *(x for x in range(len(arg.vars)) if x != d))
                     stride = _strides_in(arg.shape, self.copies[k])
                 numbers |= {f"{name}_s{d}": s for d, s in enumerate(stride)}
                 continue
@@ -295,7 +331,8 @@ class Plan:
         self.slot = {n: i for i, n in enumerate(names)}
         self.units = self.kernel.units(numbers, at)
         self.as_they_are = not self.copies and all(v is None or v.index is None for v in self.views)
-        self.alone = self.choice.turns < _ALONE or self.units < 2
+        weight = _SCATTER if self.choice.method == "workspace" else 1
+        self.alone = self.choice.turns * weight < _ALONE or self.units < 2
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         """Run on these values; return those of the result, and its structure if it is sparse."""
@@ -308,7 +345,7 @@ class Plan:
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
-        return assemble(self, pointers, threads, values)
+        return assemble(self, pointers, threads)
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the values as the kernel reads them: in the order of a repacked view, or copied along a loop."""
@@ -323,14 +360,13 @@ class Plan:
             if view is not None and view.index is not None:
                 value = value.reshape(-1)[view.index]
             elif k in self.copies:
-                value = value.permute(self.copies[k]).contiguous()
+                value = value.reshape(self.args[k].shape).permute(self.copies[k]).contiguous()
             out.append(value)
         return out
 
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
-        make = torch.empty if self.kernel.covers else torch.zeros
-        out = make(shape, dtype=self.dtype)
+        out = fresh(shape, self.dtype, zero=not self.kernel.covers)
         pointers[self.slot["out"]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, 4 * threads, threads=threads)
         if self.out_perm is None:
@@ -341,54 +377,17 @@ class Plan:
         assert isinstance(self.out, int)
         view, structure = self.views[self.out], self.args[self.out].structure
         index = None if view is None else view.index
-        out = torch.zeros(like.numel() if index is None else index.numel(), dtype=self.dtype)
+        out = fresh(like.shape if index is None else index.shape, self.dtype, zero=not self.kernel.covers)
         pointers[self.slot["out"]] = out.data_ptr()
-        self.kernel.run("fill", pointers, self.sizes_array, 4 * threads, threads=threads)
+        self.kernel.run("fill", pointers, self.sizes_array, chunks(threads, out.numel()), threads=threads)
         if index is not None:
             out = torch.zeros(like.numel(), dtype=self.dtype).index_put_((index,), out)
-        return out.view(like.shape), structure
+            out = out.view(like.shape)
+        return out, structure
 
     def explain(self) -> str:
         """Say what was chosen, and why."""
-        program, choice = self.kernel.program, self.choice
-        lines = [str(self.statement)]
-        for k, (arg, view) in enumerate(zip(self.args, self.views, strict=True)):
-            lines.append(f"  {operand_name(k)}: {_described(arg, view)}")
-            if k in self.copies:
-                lines[-1] += f", copied so that {choice.order[-1]!r} lies side by side"
-        result = self.like or (self.out if isinstance(self.out, str) else None)
-        form = f"the entries of {operand_name(self.out)}" if isinstance(self.out, int) else result or self.out
-        lines.append(f"  result: {form if not isinstance(form, Structure) else f'the mask of {form.format}'}")
-        lines.append(
-            f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
-        )
-        if program.strip:
-            lines.append(f"  {program.strip!r} in strips of vectors, sums in registers")
-        if program.scatters:
-            lines.append(
-                f"  a {program.workspace} workspace over {program.output.vars[-1]!r} gathers each row of the result"
-            )
-        if choice.method == "sort":
-            lines.append("  entries of the result come out of order: they are sorted and summed at the end")
-        nest = self.kernel.nest
-        if nest.units is None:
-            lines.append("  one thread: the outermost loop does not write places of its own")
-        else:
-            by = f"cut by {nest.weights} into chunks of about as many entries" if nest.weights else "cut evenly"
-            lines.append(f"  threads share the outermost of {self.units:,} turns, {by}")
-            lines += ["  one thread here: too little work for two"] if self.alone else []
-        return "\n".join(lines)
-
-
-def _described(arg: Arg, view: View | None) -> str:
-    if arg.structure is None:
-        return "dense"
-    if view is None:
-        return f"{arg.structure.format}, read as the dense tensor that it stores"
-    own = native(arg.structure) is view
-    order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts))
-    walked = "walked as it lies" if own else f"sorted by ({order}) and kept"
-    return f"{arg.structure.format}, {arg.structure.nnz:,} entries, {walked}"
+        return explained(self)
 
 
 def _strides_in(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ that the loops need in another order) is repacked into compressed levels, once: 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,14 +14,17 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import LevelUse, Stack, Walk
-from gossamer.formats import Structure
+from gossamer.formats import CSC, CSR, Structure
 from gossamer.formats.levels import Compressed, Dense, Level
 from gossamer.formats.structure import ascending, pack, ravel, unravel
+from gossamer.native import BuildError
+from gossamer.ops.turn import transpose
 
 C_TYPES = {
     torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",
     torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
+_FEW = 4096  # entries that are sorted sooner than a helper is built
 
 
 class View(NamedTuple):
@@ -29,10 +33,15 @@ class View(NamedTuple):
     levels: tuple[Level, ...]
     arrays: dict[str, Tensor]
     sizes: tuple[int, ...]  # of the levels
-    parts: tuple[tuple[int, int], ...]  # of each level, the dimension it belongs to and its weight there
+    parts: tuple[tuple[int, int], ...]  # of each level, the dimension it belongs to (-1: tiles) and its weight there
     guards: frozenset[int]  # dimensions that padding may leave
     fans: tuple[float, ...]  # average number of positions below one of the level above
     index: Tensor | None  # type: ignore[assignment]  # place of entry i of the view in the values (None: i)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has, padding included."""
+        return round(math.prod(self.fans))
 
     @property
     def cut(self) -> bool:
@@ -128,6 +137,8 @@ def fans_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[fl
 
 def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
     shape = structure.shape
+    if (turned := _turned(structure, order)) is not None:
+        return turned
     keys, where = structure.entries()
     coords = unravel(keys, shape)
     coords = [coords[d] for d in order]
@@ -146,3 +157,22 @@ def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
         fans.append(positions / max(parents, 1))
         parents = positions
     return View(stack, arrays, sizes, tuple((d, 1) for d in order), frozenset(), tuple(fans), index)
+
+
+def _turned(structure: Structure, order: tuple[int, ...]) -> View | None:
+    """Compressed rows by column, or columns by row, without a sort; None for anything else."""
+    now = {CSR: (0, 1), CSC: (1, 0)}.get(type(structure.format))
+    if now is None or order != now[::-1] or len(structure.shape) != 2 or structure.device.type != "cpu":
+        return None
+    pos, crd = structure.arrays["pos1"], structure.arrays["crd1"]
+    sizes = tuple(structure.shape[d] for d in order)
+    stack = stack_for(order, structure.shape, crd.numel())
+    if not stack[0].full or crd.numel() < _FEW:
+        return None
+    try:
+        pos, crd, index = transpose(pos, crd, sizes[0])
+    except BuildError:  # no compiler: a plan can be looked at all the same
+        return None
+    fans = (float(sizes[0]), crd.numel() / max(sizes[0], 1))
+    parts = tuple((d, 1) for d in order)
+    return View(stack, {"pos1": pos, "crd1": crd}, sizes, parts, frozenset(), fans, index)
