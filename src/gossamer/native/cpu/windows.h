@@ -6,8 +6,7 @@
 // Floor for sixteen values and one token: one FMA and one permute: 1.33 cycles on Zen 4 (they share a port), 0.75 of the
 // FMA ceiling; on Intel both take port 5: half of it. Reached on Zen 4, one thread: 0.47 of the ceiling of 117 GFLOP/s at
 // 16 tokens and more, at every sparsity; at one token 33 GFLOP/s as long as the weight is in the second-level cache, 5
-// bytes a value. The panels of product.h are faster for many tokens at 75 % and less, and slower beyond: what they pay
-// for transposes and for sums in memory doesn't shrink with the density.
+// bytes a value. The panels of product.h are faster for more tokens: by_windows says from where on.
 
 #if defined(__AVX512F__)
 constexpr int G = 4, QUAD = G * LANES;  // groups at a time, and their rows
@@ -103,9 +102,9 @@ template <class V> static void multiply_windows(const Product& p, int64_t begin,
   }
 }
 
-// Measured on Zen 4: the permutes win up to 8 tokens, up to 16 from 87 % sparsity on, and always from 93 % on.
+// Measured on Zen 4: the permutes win up to 8 tokens, and up to 16 from 87 % sparsity on.
 static bool by_windows(const Product& p) {
   const int64_t sparse = p.a.per ? p.a.window / p.a.per : 0;
-  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 14 ? INT64_MAX : sparse >= 8 ? 16 : 8);
+  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 8 ? 16 : 8);
 }
 #endif
