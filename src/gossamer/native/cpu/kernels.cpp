@@ -15,6 +15,8 @@ namespace ISA {
 
 #include "vec.h"
 
+#include "activation.h"
+
 #include "panel.h"
 
 #include "product.h"

@@ -53,25 +53,6 @@ static void pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t firs
     memset(panel + (window ? c + c / window - 1 : c) * N, 0, N * sizeof(float));
 }
 
-template <int W> INLINE Vec<W> sigmoid_like(Vec<W> v, float scale) {  // v / (1 + exp(-scale v)), lane by lane
-  for (int l = 0; l < W; l++) v[l] = v[l] / (1.0f + __builtin_expf(-scale * v[l]));
-  return v;
-}
-
-template <int W> static Vec<W> activate(Vec<W> v, int64_t activation) {
-  if (activation == RELU)
-    for (int l = 0; l < W; l++) v[l] = v[l] < 0.0f ? 0.0f : v[l];  // a NaN stays one
-  if (activation == GELU)
-    for (int l = 0; l < W; l++) v[l] = 0.5f * v[l] * (1.0f + __builtin_erff(v[l] * 0.70710678118654752f));
-  if (activation == SILU) v = sigmoid_like<W>(v, 1.0f);
-  return v;
-}
-
-INLINE float activate_one(float v, int64_t activation) {
-  Vec<4> one = {v, 0, 0, 0};
-  return activation ? activate<4>(one, activation)[0] : v;
-}
-
 // Lines [0, count) of a panel to columns [first, ...) of `tokens` rows of out; times scale, plus bias, through the
 // activation.
 template <int W, int T>
