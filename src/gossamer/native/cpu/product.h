@@ -63,8 +63,20 @@ template <> struct Spread<16, 4> {
 };
 #endif
 
+// Places [from, from + count) of the group after this one.
+template <class V>
+INLINE void ask_for_next(const Rows& a, int64_t b, int64_t k, int64_t g, int64_t from, int64_t count) {
+  if (g + 1 == a.groups()) k++, g = -1;
+  if (k == a.tiles()) return;
+  const int64_t first = a.first(b, k, g + 1) * LANES + from;
+  for (const V *v = a.first_value<V>() + first, *end = v + count; v < end; v += 64 / sizeof(V)) __builtin_prefetch(v);
+  for (const uint8_t *c = a.crd + first, *end = c + count; c < end; c += 64) __builtin_prefetch(c);
+}
+
+// `fresh`: these rows were not read before in this call, so their values are asked for one group ahead (1.4 times as fast
+// at 16 tokens of n:m, 1.2 times at 32, when the weight is not in the second-level cache; 3 % slower when it is).
 template <int W, int T, int R, bool REGULAR, class V>
-static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums) {
+static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums, bool fresh) {
   constexpr int N = T * W;
   const int64_t groups = a.groups(), jump = (a.window + 1) * N * sizeof(float), per = a.per;
   const Spread<W, R> spread;
@@ -73,6 +85,7 @@ static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* pane
     const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
     if (!steps && k) continue;
     for (int s = 0; s < LANES; s += R) {
+      if (fresh) ask_for_next<V>(a, b, k, g, s * steps, R * steps);
       Vec<W> acc[R][T];
       float* line[R];
 #pragma GCC unroll 16
@@ -107,7 +120,7 @@ static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* pane
 
 // Blocks [b0, b1) of rows for up to T * W tokens.
 template <int W, int T, int R>
-static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
+static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
   constexpr int N = T * W;
   const Rows& a = p.a;
   const int64_t tiles = a.tiles(), panel = a.lines() * N;
@@ -119,11 +132,11 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
     if (!tiles) memset(sums, 0, a.block * N * sizeof(float));  // else the first tile starts them
     for (int64_t k = 0; k < tiles; k++)
       if (a.bytes) {
-        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums);
-        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums);
+        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums, fresh);
+        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums, fresh);
       } else {
-        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums);
-        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums);
+        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums, fresh);
+        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums, fresh);
       }
     unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }
