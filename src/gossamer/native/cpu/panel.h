@@ -1,7 +1,7 @@
 // Between token-major matrices and panels: line c of a panel is column c of N = T * W tokens, contiguous.
 // Floor: W log2(W) shuffles for W x W values, one load and one store each: 4 cycles a vector of sixteen on Zen 4. Reached,
-// in and out: 7 and 12 cycles a vector where x and out are in the second cache, 9 to 13 where they come from the third,
-// and 12.6 a line is all that the memory of our machine gives. No processor follows 32 rows at once by itself, so what
+// in and out: 7 and 12 cycles a vector at 128 tokens, 9 to 20 and 12 to 25 at 2048, where they come from the third cache or
+// from memory, which gives a line in 12.6 cycles on our machine. No processor follows 32 rows at once by itself, so what
 // is AHEAD columns on in each row is asked for: without, 25 and 30 cycles at 2048 tokens, a third of the time at 95 %.
 // Into the second cache: rows of 3072 bytes share four sets of the first one, and push each other out of it.
 // Tried and no better: asking for the next tokens' lines during the product (the product is slowed by as much);

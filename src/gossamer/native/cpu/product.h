@@ -26,7 +26,7 @@
 //   eight rows at once                             1.52 / 1.67 / 1.93
 //   two blocks of rows for each tile of a panel    the same
 //   tiles of 64, 96, 160, 192 columns at 50 %      1.45, 1.43, 1.42, 1.52  against 1.42 of 128
-//   256-bit vectors; no sorting by count (a mispredicted branch for each row of a tile): worse by a third
+//   of the kernel before this one: 256-bit vectors (a quarter slower); no sorting by count (a mispredicted branch a row)
 // Rows that share activations need the same columns in every window; two rows of a 2:4 pattern share half of them, of a
 // 1:10 a tenth. Four FMAs on two loads take 4.0 cycles instead of 4.3: not worth an order of rows of its own.
 
