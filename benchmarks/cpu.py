@@ -3,6 +3,8 @@
     python benchmarks/cpu.py                    all of it; writes results/cpu-<isa>.json and the plot of the docs
     python benchmarks/cpu.py --quick            three shapes, few tokens, one thread: a minute
     python benchmarks/cpu.py --only training    linear, training or encoder
+    python benchmarks/cpu.py --only linear --shape 768x768 --threads 1 --add
+                                                a piece, for a machine that is quiet for minutes only; put into the JSON
 
 What is measured stands in src/gossamer/bench/cpu.py; `gossamer bench cpu` runs the same and writes nothing.
 """
@@ -40,14 +42,35 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}
 
 
+def _shape(text: str) -> tuple[int, int]:
+    rows, cols = map(int, text.split("x"))
+    return rows, cols
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Old results, in which what was measured again is replaced."""
+    merged = old | {key: value for key, value in new.items() if not isinstance(value, list)}
+    for part in (key for key, value in new.items() if isinstance(value, list)):
+        again = {_what(row) for row in new[part]}
+        merged[part] = [row for row in old.get(part, []) if _what(row) not in again] + new[part]
+    return merged
+
+
+def _what(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["threads"], tuple(row.get("shape", ())), row.get("tokens"), row.get("batch")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", choices=cpu.PARTS)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--shape", action="append", help="only this one, such as 768x3072; may be repeated")
+    parser.add_argument("--add", action="store_true", help="put what was measured into the JSON that is there")
     parser.add_argument("--out", type=Path, help="folder for the JSON and the plot; benchmarks/results by default")
     options = parser.parse_args()
-    results = cpu.run(options.quick, [options.only] if options.only else cpu.PARTS, options.threads)
+    shapes = [_shape(text) for text in options.shape] if options.shape else cpu.SHAPES
+    results = cpu.run(options.quick, [options.only] if options.only else cpu.PARTS, options.threads, shapes)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(
         f"{platform.processor() or platform.machine()}, kernels for {results['isa']}, torch {results['torch']}"
@@ -55,11 +78,14 @@ def main() -> None:
     console.print(", ".join(f"{name} {value:.1f}" for name, value in results["ceilings"].items()))
     for table in cpu.tables(results):
         console.print(table)
-    if options.quick or options.only:
+    if not options.add and (options.quick or options.only or options.shape):
         return
     folder = options.out or HERE / "results"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"cpu-{native.isa()}.json").write_text(_compact(results))
+    file = folder / f"cpu-{native.isa()}.json"
+    if options.add and file.exists():
+        results = _merged(json.loads(file.read_text()), results)
+    file.write_text(_compact(results))
     docs = folder if options.out else HERE.parent / "docs" / "explanation"
     plot(results["linear"], docs / f"cpu-{native.isa()}.svg")
 

@@ -117,11 +117,18 @@ static void expect(double got, double want, double size, const char* what, const
   if (failures++ < 10) printf("%s %ldx%ld tokens %ld: %g, must be %g\n", what, long(c.rows), long(c.cols), long(tokens), got, want);
 }
 
+static double activated(double v, int64_t activation) {
+  if (activation == RELU) return v < 0 ? 0 : v;
+  if (activation == GELU) return 0.5 * v * (1 + std::erf(v * std::sqrt(0.5)));
+  return activation == SILU ? v / (1 + std::exp(-v)) : v;
+}
+
 static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool wide) {
   const std::unique_ptr<float[]> x(new float[tokens * c.cols]), out(new float[tokens * c.rows]), bias(new float[c.rows]);
   for (int64_t i = 0; i < tokens * c.cols; i++) x[i] = number();
   for (int64_t i = 0; i < c.rows; i++) bias[i] = number();
-  Product p{c.a, x.get(), c.cols, tokens, bias.get(), NONE, out.get(), c.rows, wide};
+  const int64_t activation = cases % 4;
+  Product p{c.a, x.get(), c.cols, tokens, bias.get(), activation, out.get(), c.rows, wide};
   const int64_t items = kernels.items(p), half = items / 2;
   kernels.product(p, 0, half), kernels.product(p, half, items);
   for (int64_t t = 0; t < tokens; t++)
@@ -129,7 +136,7 @@ static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool 
       double sum = bias[r], size = std::fabs(bias[r]);
       for (int64_t j = 0; j < c.cols; j++)
         sum += double(x[t * c.cols + j]) * c.dense[r * c.cols + j], size += std::fabs(double(x[t * c.cols + j]) * c.dense[r * c.cols + j]);
-      expect(out[t * c.rows + r], sum, size, "product", c, tokens);
+      expect(out[t * c.rows + r], activated(sum, activation), size + std::fabs(sum), "product", c, tokens);
     }
   cases++;
 }

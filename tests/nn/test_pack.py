@@ -48,6 +48,23 @@ def test_measured_once_for_a_machine(monkeypatch):
     assert [row.format for row in first.layers] == [row.format for row in second.layers]
 
 
+def test_without_an_example_one_token_counts_as_much_as_many(monkeypatch):
+    # packed: ten times faster at one token, 5 % slower at 128, where dense takes a hundred times as long
+    def timed(x, weights, call):
+        dense = {1: 10e-6, 16: 100e-6, 128: 1000e-6}[x.shape[0]]
+        packed = {1: 1e-6, 16: 100e-6, 128: 1050e-6}[x.shape[0]]
+        return {f: dense if isinstance(f, gs.Dense) else packed for f in weights}
+
+    monkeypatch.setattr(pack_tune, "_interleaved", timed)
+    for _ in range(2):  # measured, and from the cache
+        net = gs.sparsify_(torch.nn.Linear(256, 512), "95%")
+        (row,) = gs.pack_(net).layers
+        assert row.tokens == (1, 16, 128) and row.format.startswith("PackedCSR")
+        assert row.dense_us == pytest.approx(100) and row.gain == pytest.approx((10 / 1.05) ** (1 / 3))
+    example = torch.nn.Sequential(*(gs.sparsify_(torch.nn.Linear(256, 256), "95%") for _ in range(2)))
+    assert {row.format for row in gs.pack_(example, torch.randn(128, 256)).layers} == {"Dense()"}
+
+
 def test_a_broken_cache_is_no_harm(tmp_path):
     (tmp_path / "pack.json").write_text("{not json")
     assert gs.pack_(gs.sparsify_(model(), "95%")).layers

@@ -37,7 +37,7 @@ def test_others_are_rows():
 
 def test_the_model_of_costs_prefers_fewer_bytes_and_products():
     size, kept = 4096 * 4096, 4096 * 4096 // 4
-    for tokens in ([1], [4096]):
+    for tokens in (1, 4096):
         dense = guess(Dense(), 4096, 4096, size, tokens, 2)
         assert guess(PackedVNM("all", 2, 8), 4096, 4096, kept, tokens, 2) < dense
-    assert guess(PackedCSR(), 4096, 4096, kept, [4096], 2) > guess(Dense(), 4096, 4096, size, [4096], 2)
+    assert guess(PackedCSR(), 4096, 4096, kept, 4096, 2) > guess(Dense(), 4096, 4096, size, 4096, 2)

@@ -178,6 +178,21 @@ def test_fused_activations(number, function):
 
 
 @needs_kernels
+@pytest.mark.parametrize(("number", "function"), [(1, F.relu), (2, F.gelu), (3, F.silu)])
+def test_activations_everywhere(number, function):
+    """Of all sizes of numbers, to far behind the bend of the curve; a NaN stays one."""
+    weight = gs.sparsify(torch.eye(64), gs.Threshold(0.5), format=PackedCSR())
+    arrays, sizes = _rows(weight)
+    ends = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 50.0, -50.0, 90.0, -90.0, 1e9, -1e9]).repeat(64)
+    x = torch.cat([torch.linspace(-12, 12, 64 * 100), torch.linspace(-2, 2, 64 * 100), ends]).view(-1, 64)
+    out = torch.ops.gossamer.rows_forward(*arrays, weight._values, x, None, *sizes, number)
+    error = (out.double() - function(x.double())).abs()
+    assert bool((error <= 2.5e-7 * x.double().abs() + 1e-35).all()), float((error / x.abs()).nan_to_num(0).max())
+    nan = torch.full((40, 64), float("nan"))
+    assert bool(torch.ops.gossamer.rows_forward(*arrays, weight._values, nan, None, *sizes, number).isnan().all())
+
+
+@needs_kernels
 def test_a_wrong_operand_is_refused():
     weight = gs.sparsify(torch.randn(20, 40), "1:8", format=PackedCSR())
     (row, pos, crd), sizes = _rows(weight)

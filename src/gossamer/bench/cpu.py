@@ -37,7 +37,12 @@ FORMATS = [
 ]
 
 
-def run(quick: bool = True, parts: Sequence[str] = PARTS, threads: Sequence[int] = (1, 2)) -> dict[str, Any]:
+def run(
+    quick: bool = True,
+    parts: Sequence[str] = PARTS,
+    threads: Sequence[int] = (1, 2),
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+) -> dict[str, Any]:
     """Measure: three numbers of tokens on one thread if `quick`, else all."""
     before = torch.get_num_threads()
     top = native.ceilings(1)
@@ -49,14 +54,14 @@ def run(quick: bool = True, parts: Sequence[str] = PARTS, threads: Sequence[int]
             "read_256MB_gbytes": top.memory_gbytes,
         }
     counts, tokens, seconds = ([1], (1, 16, 256), 0.04) if quick else (list(threads), TOKENS, 0.1)
-    steps = len(counts) * (len(SHAPES) * len(tokens) * ("linear" in parts) + len(SHAPES) * ("training" in parts))
+    steps = len(counts) * (len(shapes) * len(tokens) * ("linear" in parts) + len(shapes) * ("training" in parts))
     steps += len(counts) * 2 * ("encoder" in parts)
     try:
         with progress("cpu:", steps) as tell:
             if "linear" in parts:
-                results["linear"] = [r for n in counts for r in linear(n, tokens, seconds, tell)]
+                results["linear"] = [r for n in counts for r in linear(n, tokens, seconds, tell, shapes)]
             if "training" in parts:
-                results["training"] = [r for n in counts for r in training(n, tell)]
+                results["training"] = [r for n in counts for r in training(n, tell, shapes)]
             if "encoder" in parts:
                 results["encoder"] = [r for n in counts for r in encoder(n, 2 if quick else 12, tell)]
     finally:
@@ -71,11 +76,17 @@ def weights(shape: tuple[int, int]) -> dict[str, Any]:
     return {"dense": dense} | {name: gs.sparsify(dense, how, format=format) for name, how, format in FORMATS}
 
 
-def linear(threads: int, tokens: Sequence[int], seconds: float, tell: Tell) -> list[dict[str, Any]]:
+def linear(
+    threads: int,
+    tokens: Sequence[int],
+    seconds: float,
+    tell: Tell,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+) -> list[dict[str, Any]]:
     """Time one layer: every format, torch CSR and (one thread) scipy, against dense."""
     torch.set_num_threads(threads)
     rows = []
-    for shape in SHAPES:
+    for shape in shapes:
         have = weights(shape)
         others = {s: have[f"unstructured {s}"].to_format(gs.CSR()) for s in ("50%", "90%")}
         bias = torch.randn(shape[0])
@@ -116,11 +127,16 @@ def _row(threads: int, shape: tuple[int, int], tokens: int, name: str, seconds: 
     return {"threads": threads, "shape": shape, "tokens": tokens, "name": name, "us": seconds * 1e6, "gflops": gflops}
 
 
-def training(threads: int, tell: Tell, tokens: Sequence[int] = (64, 512)) -> list[dict[str, Any]]:
+def training(
+    threads: int,
+    tell: Tell,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    tokens: Sequence[int] = (64, 512),
+) -> list[dict[str, Any]]:
     """Time forward and backward at 90 %: gradients of the input and of the values."""
     torch.set_num_threads(threads)
     rows = []
-    for shape in SHAPES:
+    for shape in shapes:
         tell(f"forward and backward {shape[0]}x{shape[1]}", None, 0)
         torch.manual_seed(0)
         dense = torch.randn(shape)

@@ -116,7 +116,7 @@ def pack_(
         With weights made sparse by :func:`gossamer.sparsify_`, by training, or by zeros of another tool.
     example_inputs
         What the model is called with: a tensor, a tuple of positional or a dict of keyword arguments. Without it,
-        layers are judged by 1, 16 and 128 tokens.
+        layers are judged by 1, 16 and 128 tokens, which count alike: times are geometric means.
     tune
         False takes the format from a model of the costs instead of a measurement.
     show_progress
@@ -145,7 +145,7 @@ def pack_(
             inputs = module.weight.shape[0 if inputs_first(module) else 1]
             seen = seen or [(count, inputs) for count in _TOKENS]
         if seen:
-            layers.append(_pack_one(name, module, seen, tune))
+            layers.append(_pack_one(name, module, seen, tune, even=name not in shapes))
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
@@ -245,7 +245,9 @@ def _call(module: nn.Linear | nn.Conv2d) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda x, weight: F.conv2d(x, weight, bias, *options)  # type: ignore[arg-type]
 
 
-def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, ...]], tune: bool) -> PackedLayer:
+def _pack_one(
+    name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, ...]], tune: bool, even: bool
+) -> PackedLayer:
     weight = module.weight.detach()
     dense = weight.to_dense() if isinstance(weight, SparseTensor) else weight
     mask = weight.mask() if isinstance(weight, SparseTensor) else dense != 0
@@ -254,13 +256,15 @@ def _pack_one(name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, 
     tokens = tuple(_tokens(module, s) for s in shapes)
     candidates = _candidates(module, mask, dense)
     times: dict[Format, Timing]
-    times = measure(dense, mask, call, candidates, shapes) if tune else guess(dense, mask, candidates, tokens)
-    best = fastest(times)
+    if tune:
+        times = measure(dense, mask, call, candidates, shapes, even)
+    else:
+        times = guess(dense, mask, candidates, tokens, even)
+    best = fastest(times, even)
     packed = times[best].tensor if not isinstance(best, Dense) else dense
     replace(module.weight, packed)
     size = packed.nbytes if isinstance(packed, SparseTensor) else packed.numel() * packed.element_size()
-    before = times[Dense()].total
-    seconds, shape = times[best].total, tuple(dense.shape)
+    before, seconds, shape = times[Dense()].seconds(even), times[best].seconds(even), tuple(dense.shape)
     return PackedLayer(
         name,
         shape,

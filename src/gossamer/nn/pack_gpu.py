@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import ceil
 
 import torch
@@ -114,12 +114,11 @@ def _copy(weight: Tensor) -> Tensor:
     return SparseTensor(weight._values.clone(), structure)
 
 
-def guess(format: Format, rows: int, cols: int, kept: int, tokens: Sequence[int], size: int) -> float:
+def guess(format: Format, rows: int, cols: int, kept: int, tokens: int, size: int) -> float:
     """Seconds by a model: bytes over bandwidth or products over rate, whichever is more; an H200's figures."""
     bandwidth, rate = 4.0e12, 7.0e14
     if isinstance(format, Dense):
-        return sum(4e-6 + max(rows * cols * size / bandwidth, 2 * rows * cols * t / rate) for t in tokens)
+        return 4e-6 + max(rows * cols * size / bandwidth, 2 * rows * cols * tokens / rate)
     if isinstance(format, PackedVNM):
-        held = kept * size * 1.2
-        return sum(4e-6 + max(held / bandwidth, 2 * rows * cols * t / (rate * format.m / 4 * 1.4)) for t in tokens)
-    return sum(6e-6 + max(kept * (size + 1.2) / bandwidth * 2, 2 * kept * t / 1e13) for t in tokens)
+        return 4e-6 + max(kept * size * 1.2 / bandwidth, 2 * rows * cols * tokens / (rate * format.m / 4 * 1.4))
+    return 6e-6 + max(kept * (size + 1.2) / bandwidth * 2, 2 * kept * tokens / 1e13)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import tempfile
@@ -31,10 +32,23 @@ _TILES = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1, 4), 
 
 @dataclass(frozen=True)
 class Timing:
-    """A format, the weight in it (None until it is needed), and its seconds for all numbers of tokens together."""
+    """Seconds of a format for each number of tokens, and the weight in it (None until it is needed)."""
 
-    total: float
+    times: tuple[float, ...]
     weight: Tensor | None = None
+
+    def seconds(self, even: bool) -> float:
+        """Return what formats are compared by: the sum, or, if every number of tokens counts alike, the geometric mean.
+
+        The example of a model is one call of it, so its times add up. Without one there are numbers of tokens of which
+        any may come: a sum would judge by the largest alone.
+
+        Examples
+        --------
+        >>> Timing((1e-6, 1e-4)).seconds(even=False), round(Timing((1e-6, 1e-4)).seconds(even=True), 9)
+        (0.000101, 1e-05)
+        """
+        return math.exp(sum(map(math.log, self.times)) / len(self.times)) if even else sum(self.times)
 
     @property
     def tensor(self) -> Tensor:
@@ -82,9 +96,17 @@ def _regular(mask: Tensor, density: float) -> PackedNM | None:
     return None
 
 
-def fastest(times: dict[Format, Timing]) -> Format:
-    """Return the fastest format; a packed one must beat dense by more than the noise."""
-    return min(times, key=lambda f: times[f].total * (1.0 if isinstance(f, Dense) else _MARGIN))
+def fastest(times: dict[Format, Timing], even: bool) -> Format:
+    """Return the fastest format by :meth:`Timing.seconds`; a packed one must beat dense by more than the noise.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> times = {gs.Dense(): Timing((20e-6, 900e-6)), gs.formats.PackedCSR(): Timing((5e-6, 1000e-6))}
+    >>> fastest(times, even=False), fastest(times, even=True)
+    (Dense(), PackedCSR())
+    """
+    return min(times, key=lambda f: times[f].seconds(even) * (1.0 if isinstance(f, Dense) else _MARGIN))
 
 
 def measure(
@@ -93,22 +115,23 @@ def measure(
     call: Callable[[Tensor, Tensor], Tensor],
     formats: Sequence[Format],
     shapes: Sequence[tuple[int, ...]],
+    even: bool,
 ) -> dict[Format, Timing]:
     """Measure dense and every format, interleaved, by the minimum; what this machine has measured before is known."""
     key = _key(dense, mask, formats, shapes)
     known = _load().get(key)
     if known is not None:
-        return _from_cache(known, dense, mask)
+        return _from_cache(known, dense, mask, even)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
     timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
-    totals = dict.fromkeys(weights, 0.0)
+    times: dict[Format, tuple[float, ...]] = dict.fromkeys(weights, ())
     with torch.no_grad():
         for shape in shapes:
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.device, dense.dtype)
             for format, seconds in timed(x, weights, call).items():
-                totals[format] += seconds
-    _store(key, {str(f): seconds for f, seconds in totals.items()})
-    return {f: Timing(seconds, weights[f]) for f, seconds in totals.items()}
+                times[format] += (seconds,)
+    _store(key, {str(f): seconds for f, seconds in times.items()})
+    return {f: Timing(seconds, weights[f]) for f, seconds in times.items()}
 
 
 def _interleaved(
@@ -125,23 +148,25 @@ def _interleaved(
     return best
 
 
-def guess(dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int]) -> dict[Format, Timing]:
+def guess(
+    dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int], even: bool
+) -> dict[Format, Timing]:
     """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
     rows, cols = dense.flatten(1).shape
     if any(format.order is not None for format in formats):
         rows, cols = cols, rows
     kept = int(mask.sum())
-    totals: dict[Format, float] = {}
-    for format in (Dense(), *formats):
+
+    def seconds(format: Format, count: int) -> float:
         if dense.is_cuda:
-            totals[format] = pack_gpu.guess(format, rows, cols, kept, tokens, dense.element_size())
-        elif isinstance(format, Dense):
-            totals[format] = sum(_dense_seconds(rows, cols, t) for t in tokens)
-        else:
-            totals[format] = sum(_packed_seconds(format, rows, cols, kept, t) for t in tokens)
-    made = {f: Timing(seconds) for f, seconds in totals.items()}
-    best = fastest(made)
-    made[best] = Timing(totals[best], dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
+            return pack_gpu.guess(format, rows, cols, kept, count, dense.element_size())
+        if isinstance(format, Dense):
+            return _dense_seconds(rows, cols, count)
+        return _packed_seconds(format, rows, cols, kept, count)
+
+    made = {format: Timing(tuple(seconds(format, t) for t in tokens)) for format in (Dense(), *formats)}
+    best = fastest(made, even)
+    made[best] = Timing(made[best].times, dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
     return made
 
 
@@ -168,7 +193,7 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 
 def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
-    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes))
+    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), "each")
     machine = (torch.cuda.get_device_name(dense.device), torch.__version__) if dense.is_cuda else _machine()
     return repr((machine, torch.get_num_threads(), what))
 
@@ -195,7 +220,7 @@ def _file() -> Path:
     return native.cache_dir() / "pack.json"
 
 
-def _load() -> dict[str, dict[str, float]]:
+def _load() -> dict[str, dict[str, list[float]]]:
     try:
         known = json.loads(_file().read_text())
         return known if isinstance(known, dict) else {}
@@ -203,7 +228,7 @@ def _load() -> dict[str, dict[str, float]]:
         return {}
 
 
-def _store(key: str, seconds: dict[str, float]) -> None:
+def _store(key: str, seconds: dict[str, tuple[float, ...]]) -> None:
     try:
         folder = _file().parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -214,9 +239,9 @@ def _store(key: str, seconds: dict[str, float]) -> None:
         pass  # a cache that can't be written is only slower
 
 
-def _from_cache(known: dict[str, float], dense: Tensor, mask: Tensor) -> dict[Format, Timing]:
-    times = {as_format(name): Timing(seconds) for name, seconds in known.items()}
-    best = fastest(times)
+def _from_cache(known: dict[str, list[float]], dense: Tensor, mask: Tensor, even: bool) -> dict[Format, Timing]:
+    times = {as_format(name): Timing(tuple(seconds)) for name, seconds in known.items()}
+    best = fastest(times, even)
     if not isinstance(best, Dense):
-        times[best] = Timing(times[best].total, apply_mask(dense, mask, best))
+        times[best] = Timing(times[best].times, apply_mask(dense, mask, best))
     return times

@@ -16,6 +16,8 @@ namespace ISA {
 
 #include "vec.h"
 
+#include "activation.h"
+
 #include "panel.h"
 
 #include "product.h"
@@ -42,11 +44,11 @@ constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1
 // reckoned, not measured, so it is not the default. GOSSAMER_PANEL=64 tries it.
 static int64_t panel_tokens(const Product& p) { return W == 16 && !p.wide ? 2 * W : 4 * W; }
 
-static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
-  if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1);
-  if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1);
-  if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1);
-  return multiply_tokens<W, 4, R>(p, first, tokens, b0, b1);
+static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
+  if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1, fresh);
+  if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1, fresh);
+  if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1, fresh);
+  return multiply_tokens<W, 4, R>(p, first, tokens, b0, b1, fresh);
 }
 
 static int64_t items(const Product& p) {
@@ -65,11 +67,11 @@ static void product(const Product& p, int64_t begin, int64_t end) {
 #endif
   if (p.tokens == 1) return multiply_token(p, begin, end);
   const int64_t blocks = p.a.blocks(), n = panel_tokens(p);
-  while (begin < end) {
+  for (bool fresh = true; begin < end; fresh = false) {
     const int64_t t = begin / blocks, b0 = begin % blocks;
     const int64_t b1 = end - t * blocks < blocks ? end - t * blocks : blocks;
     const int64_t tokens = p.tokens - t * n < n ? p.tokens - t * n : n;
-    some_tokens(p, t * n, tokens, b0, b1);
+    some_tokens(p, t * n, tokens, b0, b1, fresh);
     begin = t * blocks + b1;
   }
 }

@@ -4,77 +4,111 @@
 // and tile by tile of columns, add  value * line of the column  into the line of the row; transpose back.
 //
 // Floor, for one value and W tokens: one FMA and one load of the activations; for one value: its way to all lanes, and
-// one byte of index. Zen 4 and Intel since Skylake start as many vector loads as FMAs in a cycle, and a broadcast from
-// memory is a load like another: T / (T + 1) of the FMA ceiling at best. So with AVX-512 four values are loaded at once
-// and spread by a permute, which has a port of its own on Zen 4: 0.97 at best, and T = 2 is enough. R rows go together
-// to hide the latency of an FMA (R * T chains, 8 are needed on Intel, 4 on Zen 4).
-// Bytes: 5 a value for each N tokens, 2 N * 4 for the sums of a row in each tile; both from the second-level cache.
-// Through F.linear, transposes and all, 128 tokens: 0.58 at 50 %, 0.46 at 90 %, 0.35 at 95 % (docs/explanation/cpu.md).
-// This loop alone reaches on Zen 4 (AVX-512, 3072x768, one thread; FMA ceiling 117 GFLOP/s, measured by
-// benchmarks/ceilings.cpp): 0.75 at 50 %, 0.64 at 90 %, 0.53 at 95 %. A row of a tile costs 2 ns + 0.70 ns a value
-// for 32 tokens, against 0.55 of pure FMAs: the 2 ns are its sums, in and out of the second-level cache.
-// Tried and worse: broadcasts from memory (0.70 and 0.61); T = 4 with tiles of 64 columns (0.55 at 90 %: sums go in and
-// out twice as often); 256-bit vectors (0.55); no sorting by count (a mispredicted branch for each row of a tile).
+// one byte of index. Counted on Zen 4 (cycles; a 512-bit FMA takes one, and so does a 512-bit load):
+//   8 FMAs that load their activations                                    8.0
+//   the same + 4 permutes (two FMAs a value)                              8.0
+//   the same + 4 byte loads of columns                                    8.6      and with 8: 10.2
+//   the same with the 4 columns in one load, taken apart by shifts        8.5
+//   4 broadcasts from memory instead of the permutes                     10.4      (they take a permute's port as well)
+//   a 512-bit store more                                                 +1.0
+//   the loop itself on memory of its own: columns that differ, values that run on   9.8: loads meet in a bank
+// So four values are loaded at once and spread by permutes, four columns by one load, and T = 2 is enough. R rows go
+// together to hide the latency of an FMA (R * T chains, 8 are needed on Intel, 4 on Zen 4).
+// Bytes: 5 a value for each N tokens; for a row of a tile 2 N * 4 of sums, from the second-level cache and back: 8 cycles,
+// the 32 bytes a cycle between the two caches, against 24 FMAs at 95 % in a tile of 240 columns.
+// Reached, cycles an FMA (T = 2; 768x768, 128 tokens, in cache): 1.31 at 50 %, 1.37 at 75 %, 1.47 at 90 %, 1.62 at 95 %,
+// n:m; transposes come on top (panel.h). docs/explanation/cpu.md has the shares of the FMA ceiling through F.linear.
+// Tried, one at a time in one process, and no better (cycles an FMA; 50 % / 90 % / 95 %):
+//   one load for each column                       1.45 / 1.58 / 1.77   against 1.33 / 1.46 / 1.63
+//   asking for the next rows' sums                 1.34 / 1.51 / 1.74
+//   three vectors of tokens (T = 3)                1.36 / 1.56 / 1.78
+//   four (T = 4)                                   1.41 / 1.72 / 1.87   the panel fills the first-level cache
+//   eight rows at once                             1.52 / 1.67 / 1.93
+//   two blocks of rows for each tile of a panel    the same
+//   tiles of 64, 96, 160, 192 columns at 50 %      1.45, 1.43, 1.42, 1.52  against 1.42 of 128
+//   of the kernel before this one: 256-bit vectors (a quarter slower); no sorting by count (a mispredicted branch a row)
+// Rows that share activations need the same columns in every window; two rows of a 2:4 pattern share half of them, of a
+// 1:10 a tenth. Four FMAs on two loads take 4.0 cycles instead of 4.3: not worth an order of rows of its own.
 
-// R values at once, and one of them to all lanes.
+// R values at once, and one of them to all lanes; R columns at once, and the places of their lines in the panel.
 template <int W, int R> struct Spread {
   template <class V> INLINE_MEMBER const V* load(const V* v) const { return v; }
   template <class V> INLINE_MEMBER Vec<W> to_all(const V* v, int r) const { return broadcast<W>(float(v[r])); }
+  static INLINE_MEMBER const uint8_t* columns(const uint8_t* c) { return c; }
+  template <int BYTES> static INLINE_MEMBER size_t place(const uint8_t* c, int r) { return size_t(c[r]) * BYTES; }
 };
 #if defined(__AVX512F__)
 template <> struct Spread<16, 4> {
-  __m512i lane[4];
-  INLINE_MEMBER Spread() {
-#pragma GCC unroll 4
-    for (int r = 0; r < 4; r++) {
-      lane[r] = _mm512_set1_epi32(r);
-      asm("" : "+v"(lane[r]));  // a register each: left alone, gcc makes broadcasts of memory again
-    }
-  }
+  __m512i lane0 = _mm512_set1_epi32(0), lane1 = _mm512_set1_epi32(1), lane2 = _mm512_set1_epi32(2),
+          lane3 = _mm512_set1_epi32(3);
+  // A register each, named one by one: left alone, gcc makes broadcasts of memory again, and an array of four is stored
+  // and loaded for every four rows (2 cycles a row).
+  INLINE_MEMBER Spread() { asm("" : "+v"(lane0), "+v"(lane1), "+v"(lane2), "+v"(lane3)); }
   template <class V> INLINE_MEMBER __m512 load(const V* v) const { return _mm512_castps128_ps512(load4(v)); }
   INLINE_MEMBER Vec<16> to_all(__m512 v, int r) const {
-    __m512 w = _mm512_permutexvar_ps(lane[r], v);
+    __m512 w = _mm512_permutexvar_ps(r == 0 ? lane0 : r == 1 ? lane1 : r == 2 ? lane2 : lane3, v);
     asm("" : "+v"(w));
     return (Vec<16>)w;
+  }
+  static INLINE_MEMBER uint32_t columns(const uint8_t* c) {  // one load: the loads of activations need the rest
+    uint32_t four;
+    memcpy(&four, c, 4);
+    asm("" : "+r"(four));
+    return four;
+  }
+  template <int BYTES> static INLINE_MEMBER size_t place(uint32_t four, int r) {
+    if (BYTES == 128) return (r == 0 ? four << 7 : four >> (8 * r - 7)) & 0x7F80;
+    return size_t(uint8_t(four >> 8 * r)) * BYTES;
   }
 };
 #endif
 
+// Places [from, from + count) of the group after this one.
+template <class V>
+INLINE void ask_for_next(const Rows& a, int64_t b, int64_t k, int64_t g, int64_t from, int64_t count) {
+  if (g + 1 == a.groups()) k++, g = -1;
+  if (k == a.tiles()) return;
+  const int64_t first = a.first(b, k, g + 1) * LANES + from;
+  for (const V *v = a.first_value<V>() + first, *end = v + count; v < end; v += 64 / sizeof(V)) __builtin_prefetch(v);
+  for (const uint8_t *c = a.crd + first, *end = c + count; c < end; c += 64) __builtin_prefetch(c);
+}
+
+// `fresh`: these rows were not read before in this call, so their values are asked for one group ahead (1.4 times as fast
+// at 16 tokens of n:m, 1.2 times at 32, when the weight is not in the second-level cache; 3 % slower when it is).
 template <int W, int T, int R, bool REGULAR, class V>
-static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums) {
+static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums, bool fresh) {
   constexpr int N = T * W;
-  const int64_t groups = a.groups(), jump = (a.window + 1) * N;
+  const int64_t groups = a.groups(), jump = (a.window + 1) * N * sizeof(float), per = a.per;
+  const Spread<W, R> spread;
   for (int64_t g = 0; g < groups; g++) {
     const int32_t* row = a.row_of(b, k, g);
     const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
-    if (!steps) continue;
-    if (g + 1 < groups)
-      for (int l = LANES; l < 2 * LANES; l++)
-        for (int t = 0; t < N; t += 16) __builtin_prefetch(sums + int64_t(row[l]) * N + t, 1);
+    if (!steps && k) continue;
     for (int s = 0; s < LANES; s += R) {
+      if (fresh) ask_for_next<V>(a, b, k, g, s * steps, R * steps);
       Vec<W> acc[R][T];
       float* line[R];
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++) {
         line[r] = sums + int64_t(row[s + r]) * N;
 #pragma GCC unroll 4
-        for (int t = 0; t < T; t++) acc[r][t] = load<W>(line[r] + t * W);
+        for (int t = 0; t < T; t++) acc[r][t] = k ? load<W>(line[r] + t * W) : Vec<W>{};
       }
-      const V* v = a.first_value<V>() + first + s;
-      const float* from = panel;
+      const V *v = a.first_value<V>() + first + s, *end = v + steps * LANES;
       const uint8_t* c = a.crd + first + s;
-      const Spread<W, R> spread;
-      int64_t left = a.per;
-      for (int64_t j = 0; j < steps; j++, v += LANES, c += LANES) {
+      const char* from = reinterpret_cast<const char*>(panel);
+      int64_t left = per;
+      for (; v != end; v += LANES, c += LANES) {
         const auto some = spread.load(v);
+        const auto columns = spread.columns(c);
 #pragma GCC unroll 16
         for (int r = 0; r < R; r++) {
           const Vec<W> w = spread.to_all(some, r);
-          const float* x = from + size_t(c[r]) * N;
+          const float* x = reinterpret_cast<const float*>(from + spread.template place<N * 4>(columns, r));
 #pragma GCC unroll 4
           for (int t = 0; t < T; t++) acc[r][t] += w * load<W>(x + t * W);
         }
-        if (REGULAR && --left == 0) left = a.per, from += jump;
+        if (REGULAR && --left == 0) left = per, from += jump;
       }
 #pragma GCC unroll 16
       for (int r = 0; r < R; r++)
@@ -86,7 +120,7 @@ static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* pane
 
 // Blocks [b0, b1) of rows for up to T * W tokens.
 template <int W, int T, int R>
-static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1) {
+static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
   constexpr int N = T * W;
   const Rows& a = p.a;
   const int64_t tiles = a.tiles(), panel = a.lines() * N;
@@ -95,17 +129,17 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
   for (int64_t k = 0; k < tiles; k++)
     pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), a.window, a.tile, panels + k * panel);
   for (int64_t b = b0; b < b1; b++) {
-    memset(sums, 0, a.block * N * sizeof(float));
+    if (!tiles) memset(sums, 0, a.block * N * sizeof(float));  // else the first tile starts them
     for (int64_t k = 0; k < tiles; k++)
       if (a.bytes) {
-        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums);
-        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums);
+        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums, fresh);
+        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums, fresh);
       } else if (a.halves) {
-        if (a.per) multiply_tile<W, T, R, true, Bf16>(a, b, k, panels + k * panel, sums);
-        else multiply_tile<W, T, R, false, Bf16>(a, b, k, panels + k * panel, sums);
+        if (a.per) multiply_tile<W, T, R, true, Bf16>(a, b, k, panels + k * panel, sums, fresh);
+        else multiply_tile<W, T, R, false, Bf16>(a, b, k, panels + k * panel, sums, fresh);
       } else {
-        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums);
-        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums);
+        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums, fresh);
+        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums, fresh);
       }
     unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }

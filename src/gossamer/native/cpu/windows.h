@@ -6,11 +6,13 @@
 // Floor for sixteen values and one token: one FMA and one permute: 1.33 cycles on Zen 4 (they share a port), 0.75 of the
 // FMA ceiling; on Intel both take port 5: half of it. Reached on Zen 4, one thread: 0.47 of the ceiling of 117 GFLOP/s at
 // 16 tokens and more, at every sparsity; at one token 33 GFLOP/s as long as the weight is in the second-level cache, 5
-// bytes a value. The panels of product.h are faster for many tokens at 75 % and less, and slower beyond: what they pay
-// for transposes and for sums in memory doesn't shrink with the density.
+// bytes a value. The panels of product.h are faster for more tokens: by_windows says from where on.
 
 #if defined(__AVX512F__)
 constexpr int G = 4, QUAD = G * LANES;  // groups at a time, and their rows
+// With one token all time goes into reading the weight. It is asked for so many steps before, and at the end of a group
+// from the next G: a weight that comes from the third cache or memory is then read 1.2 times as fast at 90 % and 95 %.
+constexpr int64_t SOON = 24;
 
 // Windows [w0, w1) of GG groups and T tokens. LAST: some of their 32 activations lie behind the end of x.
 template <int GG, int T, bool LAST, class V>
@@ -30,6 +32,7 @@ INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, 
       low[t] = LAST ? _mm512_maskz_loadu_ps(__mmask16(some), from) : _mm512_loadu_ps(from);
       high[t] = LAST ? _mm512_maskz_loadu_ps(__mmask16(some >> 16), from + 16) : _mm512_loadu_ps(from + 16);
     }
+    const int64_t ahead = SOON * LANES + (w + SOON / a.per < a.windows() ? 0 : (GG - 1) * each);
     for (int64_t e = 0; e < a.per; e++, v += LANES, c += LANES)
 #pragma GCC unroll 4
       for (int g = 0; g < GG; g++) {
@@ -38,7 +41,10 @@ INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, 
         const __m512i named = _mm512_cvtepu8_epi32(bytes);
         __m512 value = load16(v + g * each);
         asm("" : "+v"(value));
-        if (T == 1) _mm_prefetch((const char*)(v + g * each + 16 * LANES), _MM_HINT_T0);
+        if (T == 1) {
+          _mm_prefetch((const char*)(v + g * each + ahead), _MM_HINT_T0);
+          _mm_prefetch((const char*)(c + g * each + ahead), _MM_HINT_T0);
+        }
 #pragma GCC unroll 4
         for (int t = 0; t < T; t++)
           acc[g][t] = _mm512_mask3_fmadd_ps(_mm512_permutex2var_ps(low[t], named, high[t]), value, acc[g][t], used);
@@ -103,9 +109,11 @@ template <class V> static void multiply_windows(const Product& p, int64_t begin,
   }
 }
 
-// Measured on Zen 4: the permutes win up to 8 tokens, up to 16 from 87 % sparsity on, and always from 93 % on.
+// Measured on Zen 4: shares of the FMA ceiling at 2:4, 1:4, 1:10 and 1:20 are 0.47, 0.47, 0.45 and 0.43 at any number of
+// tokens; those of panels 0.59, 0.55, 0.50 and 0.43 at 16 tokens, 0.72, 0.69, 0.60 and 0.50 at 32, and as much less as
+// there are fewer tokens than 16 or 32.
 static bool by_windows(const Product& p) {
   const int64_t sparse = p.a.per ? p.a.window / p.a.per : 0;
-  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 14 ? INT64_MAX : sparse >= 8 ? 16 : 8);
+  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 14 ? 26 : sparse >= 8 ? 15 : 12);
 }
 #endif
