@@ -83,8 +83,10 @@ template <int W, int S> INLINE void transpose_step(Vec<W>* a) {
 // The same for sixteen: shuffles inside of a quarter start on three ports of Zen 4, those across on two, so the
 // butterflies take 4.6 cycles a vector and these 4.1. Quarters put together by loads, which saves half of the shuffles:
 // 5.7.
-INLINE void transpose16(__m512* a) {
-  __m512 b[16];
+INLINE void transpose16(Vec<16>* v) {
+  __m512 a[16], b[16];  // by value: a Vec may lie anywhere, an __m512 may not
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i++) a[i] = (__m512)v[i];
 #pragma GCC unroll 4
   for (int i = 0; i < 16; i += 4) {
     const __m512 t0 = _mm512_unpacklo_ps(a[i], a[i + 1]), t1 = _mm512_unpackhi_ps(a[i], a[i + 1]);
@@ -99,11 +101,13 @@ INLINE void transpose16(__m512* a) {
     a[i] = _mm512_shuffle_f32x4(t0, t2, 0x88), a[i + 8] = _mm512_shuffle_f32x4(t0, t2, 0xDD);
     a[i + 4] = _mm512_shuffle_f32x4(t1, t3, 0x88), a[i + 12] = _mm512_shuffle_f32x4(t1, t3, 0xDD);
   }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i++) v[i] = (Vec<16>)a[i];
 }
 #endif
 template <int W> INLINE void transpose(Vec<W>* a) {
 #if defined(__AVX512F__)
-  if constexpr (W == 16) return transpose16(reinterpret_cast<__m512*>(a));
+  if constexpr (W == 16) return transpose16(a);
 #endif
   transpose_step<W, 1>(a);
 }
