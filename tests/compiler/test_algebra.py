@@ -1,6 +1,6 @@
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gossamer.compiler.algebra import FUNCTIONS, Access, Const, Op, derivative, evaluate, needed, without
@@ -22,8 +22,9 @@ def test_what_is_left_where_operands_are_zero(tree, zero):
     values = [
         torch.zeros((), dtype=torch.float64) if k in zero else torch.tensor(0.7, dtype=torch.float64) for k in range(3)
     ]
-    left = without(tree, zero)
-    assert torch.allclose(evaluate(left, values), evaluate(tree, values), equal_nan=True)
+    expected = evaluate(tree, values)
+    assume(expected.isfinite())  # 0 * nan: what is not stored stays 0, which dense arithmetic doesn't know
+    assert torch.allclose(evaluate(without(tree, zero), values), expected)
 
 
 @given(trees())
@@ -32,7 +33,8 @@ def test_what_is_needed_for_a_value_other_than_zero(tree):
     for present in range(8):
         here = frozenset(k for k in range(3) if present >> k & 1)
         values = [torch.tensor(0.7 if k in here else 0.0, dtype=torch.float64) for k in range(3)]
-        if evaluate(tree, values) != 0:  # then one of the sets must be there
+        value = evaluate(tree, values)
+        if value.isfinite() and value != 0:  # then one of the sets must be there
             assert any(point <= here for point in points)
 
 
