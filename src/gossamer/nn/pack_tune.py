@@ -193,7 +193,8 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 
 def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
-    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), "each")
+    kind = "each"  # a list of times, one for each shape: a cache of an older version has their sum
+    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), kind)
     machine = (torch.cuda.get_device_name(dense.device), torch.__version__) if dense.is_cuda else _machine()
     return repr((machine, torch.get_num_threads(), what))
 

@@ -1,7 +1,7 @@
 """Conversions of matrices, compiled: entries are counted by column and put in their place, in one pass, without a sort.
 
-Between CSR, CSC and COO, in any direction, and from whatever else is kept as compressed rows; other conversions sort
-their entries by torch (:func:`gossamer.tensor.from_entries`).
+Between CSR, CSC and COO, in any direction; other conversions sort their entries by torch
+(:func:`gossamer.tensor.from_entries`).
 """
 
 from __future__ import annotations
