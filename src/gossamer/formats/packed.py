@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -163,13 +164,15 @@ class PackedNM(PackedRows):
     """
 
     any_pattern = False
+    #: Columns of the largest window in which two places share a byte.
+    near: ClassVar[int] = _NEAR
 
     def __init__(self, n: int, m: int, *, order: Sequence[int] | None = None) -> None:
         if type(n) is not int or type(m) is not int or not 1 <= n <= m <= 254:
             raise ValueError(f"{type(self).__name__} needs integers 1 <= n <= m <= 254, not n={n!r}, m={m!r}")
         self.n, self.m = n, m
-        near = m <= _NEAR
-        blocks = max((_NEAR if near else _WINDOW) // m, 1)
+        near = m <= self.near
+        blocks = max((self.near if near else _WINDOW) // m, 1)
         self.tile = self.window = blocks * m
         self.per = blocks * n
         #: Windows come in so many, for an even number of steps: two of them share a byte.
@@ -232,3 +235,9 @@ class PackedGroupedNM(PackedNM):
     def chunk(self) -> int:
         """Rows of a chunk, in which each of the C(m, n) patterns is used g times."""
         return comb(self.m, self.n) * self.g
+
+
+class EarlierNM(PackedNM):
+    """n:m as files of version 1 have it: a byte for each column, whatever m is. Read, and converted; never written."""
+
+    near = 0
