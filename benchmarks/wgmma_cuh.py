@@ -42,7 +42,7 @@ __device__ __forceinline__ void wgmma_sp(float (&d)[{sums}], uint4 a, unsigned l
 
 def text() -> str:
     """Return the whole file."""
-    return "\n".join([HEAD, *(function(tokens) for tokens in (128, 176, 256))])
+    return "\n".join([HEAD, *(function(tokens) for tokens in (128, 256))])
 
 
 if __name__ == "__main__":

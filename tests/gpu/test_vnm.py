@@ -79,7 +79,7 @@ def test_activations(v, m, tokens, name):
 @pytest.mark.parametrize("processors", [1, 3])
 @pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 16), (256, 8), (128, 8), (64, 8)])
 def test_many_tiles_of_every_shape(v, m, processors, monkeypatch):
-    """Few processors: a block has many tiles, whose results leave while the next is under way, and tiles are broad."""
+    """Few processors: a block has many tiles, whose results leave while the next is under way."""
     monkeypatch.setattr(vnm_cuda, "processors", lambda device: processors)
     monkeypatch.setattr(vnm_cuda, "_chosen", {})
     for rows, cols, tokens in ((512, 1040, 400), (776, 512, 1000), (520, 4096, 184), (257, 264, 355)):

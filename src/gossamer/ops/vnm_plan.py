@@ -66,10 +66,12 @@ def few(
     new = capability >= (9, 0)
     tiles, sets = 1 if tokens <= 8 else 2, 4 if v % 64 else 1
     gather = 0 if m == 4 else 1 + m // 8 if m % 8 == 0 and m <= 32 and cols % 8 == 0 else 1
-    high = 1
+    full = rows > 64 * _FULL
+    high = 2 if full and tiles == 2 and v % 128 == 0 and m != 8 else 1  # blocks of 64 rows that share x
     blocks = -(-rows // (64 * high))
-    cluster = 2 if new and sets == 1 and blocks < _FULL else 1
-    warps, depth = (8 if sets == 1 else 4, 2) if new else (4, 1)
+    cluster = 2 if new and sets == 1 and not full else 1
+    warps = 8 if new and sets == 1 else 4
+    depth = 2 if new and full and (m == 4 or (m == 8 and tiles == 1)) else 1
     ring = warps * depth * high * 4608 if new else 0
     columns = (2 if sets == 1 and gather <= 2 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers or all lists
     sums = warps * tiles * 8 * (64 * high + 4) * 4
@@ -84,12 +86,12 @@ def few(
 #: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
 Shape = tuple[int, int, int, int, int, int, int]
 _TALL: Shape = (2, 1, 2, 128, 256, 5, 2)  # 256 rows x 128 tokens
-_BROAD: Shape = (2, 1, 2, 176, 128, 4, 3)  # 256 x 176: what the registers hold
 _WIDE: Shape = (2, 1, 1, 256, 128, 4, 2)  # 128 x 256
 _FLAT: Shape = (1, 2, 1, 128, 256, 5, 2)  # 64 x 256
 _SMALL: Shape = (2, 1, 1, 128, 256, 6, 2)  # 128 x 128
-#: Cycles of a step of 64 compacted columns: what shared memory must move (of the two smallest, what was measured).
-_CYCLES = {_TALL: 928, _BROAD: 1168, _WIDE: 912, _SMALL: 590, _FLAT: 930}
+#: Cycles of a step of 64 compacted columns, where m = 4 and where columns are gathered, by what was measured. Shared
+#: memory bounds the first at 928, and the second, which writes more of x but loads less of the weight, at 912.
+_CYCLES = {_TALL: (928, 928), _WIDE: (870, 960), _SMALL: (590, 590), _FLAT: (930, 930)}
 
 
 def many(
@@ -101,7 +103,7 @@ def many(
     ``order``: are x and the result token-major? Of x only where m is 4.
     """
     lists = steps * 64 if m != 4 else 0
-    for shape in _shapes(tokens, rows, v, processors):
+    for shape in _shapes(tokens, rows, v, m, processors):
         wm, wn, mt, nb, feeders, most, out = shape
         high, broad = _rows(shape), _tokens(shape)
         out = 0 if order[1] and rows % 8 else out  # the copy engine wants lines of whole 16 bytes
@@ -120,12 +122,12 @@ def many(
     return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, stages * stage + rest, tiles)
 
 
-def _shapes(tokens: int, rows: int, v: int, processors: int) -> list[Shape]:
+def _shapes(tokens: int, rows: int, v: int, m: int, processors: int) -> list[Shape]:
     """Return shapes of tiles whose rows share columns, that whose waves take the fewest cycles first."""
 
     def cycles(shape: Shape) -> int:
         tiles = -(-rows // _rows(shape)) * -(-tokens // _tokens(shape))
-        return -(-tiles // processors) * _CYCLES[shape]
+        return -(-tiles // processors) * _CYCLES[shape][m != 4]
 
     return sorted([shape for shape in _CYCLES if v % _rows(shape) == 0], key=cycles)
 

@@ -4,13 +4,17 @@
 // 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
 // 128-byte swizzled shared memory. Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
 //
-// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 630 cycles. Shared memory 914: wgmma
-// reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (37 KB), at 128 bytes a cycle. L2, X
-// and W together 7 TB/s, as many. Measured: 900 for m = 4, 1000 with the gather.
+// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 512 cycles at their peak. Shared memory
+// 928: wgmma reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (36 KB), at 128 bytes a
+// cycle. Measured at m = 4: 920 cycles, shared memory 85 % busy, at 1.6 GHz, to which the GPU slows down for its power
+// limit; 128 x 256 writes more of X and less of W, and runs at 870. L2, X and W together: 8 TB/s, nearly all it has.
+// The result of 4096 x 4096, 33 MB, takes torch's fill_ 11 us to write; that is all that 2:100 may take at 15 times cuBLAS.
+// Results leave by the copy engine (send), so that a tile's writing goes on under the next tile: 2 us of 44 at 2:16.
 // Tried, and slower: W straight from global memory to registers (L2 is then the bound, and its latency); pairs of blocks
 // that share W by multicast (no change: shared memory is the bound); bulk copies of 4 KB of W (30 % slower: hence the
 // order of the values); results through shared memory and one bulk copy a row (the copies are too small); arriving at
-// barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight).
+// barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight);
+// tiles of 256 x 176, whose three waves move 6 % less (104 us for 80 at 2:8: three warps are too few to gather).
 //
 // Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens, FEEDERS (128 or 256; NB = 256
 // leaves registers for 128 only), STAGES, OUT (blocks of 64 x 64 results that a warpgroup has on their way; 0: it stores
@@ -23,7 +27,7 @@
 #define BN (NB * WN)
 #define CONSUMERS (WM * WN)
 
-constexpr int B_BYTES = (BN + 63) / 64 * 8192;
+constexpr int B_BYTES = BN * 128;
 constexpr int A_BYTES = BM * 64;
 constexpr int META_BYTES = BM * 8;
 constexpr int BLOCK = 8192;  // bytes of 64 x 64 results
@@ -71,8 +75,7 @@ __device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int til
 }
 
 constexpr int CHUNKS = BN / 8;  // of 16 bytes in a row of X
-constexpr int ROWS = FEEDERS / CHUNKS >= 16 ? 16 : FEEDERS / CHUNKS >= 8 ? 8 : 4;  // that are begun with
-constexpr int PER = X_TOKENS ? BN * 8 / FEEDERS : 64 / ROWS;                       // chunks that a thread fetches
+constexpr int PER = 64 * CHUNKS / FEEDERS;  // that a thread fetches
 
 // The rows of X that 64 compacted columns need, BN tokens wide. Few warps issue all copies of a block, so each instruction
 // between two copies counts: the addresses of a step are made before its buffer is free, if there are registers for them.
@@ -120,7 +123,7 @@ struct Feeder {
 #if X_TOKENS
     from += 128;
 #else
-    if (GATHER && !idle())
+    if (GATHER)
 #pragma unroll
       for (int four = 0; four < PER / 4; ++four) cols[four] = lds32(list + step * 64 + first + four * 4);
     from += 16ll * p.m * p.ldx;
@@ -133,8 +136,6 @@ struct Feeder {
       }
   }
 
-  __device__ __forceinline__ bool idle() { return !X_TOKENS && first >= 64; }  // not every number of chunks divides 128
-
   __device__ __forceinline__ const char* source(const Problem& p, int i) { return EARLY ? src[EARLY ? i : 0] : address(p, i); }
 
   __device__ __forceinline__ unsigned place(unsigned dst, int i) {
@@ -142,14 +143,12 @@ struct Feeder {
   }
 
   __device__ __forceinline__ void copy(const Problem& p, unsigned dst) {
-    if (idle()) return;
 #pragma unroll
     for (int i = 0; i < PER; ++i) copy16<true>(place(dst, i), source(p, i), 16);
   }
 
   // Where the tile or the step reaches beyond X: zeros.
   __device__ __forceinline__ void copy_edge(const Problem& p, unsigned dst, unsigned list, int n0, int step) {
-    if (idle()) return;
 #pragma unroll
     for (int i = 0; i < PER; ++i) {
 #if X_TOKENS
@@ -296,8 +295,6 @@ __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 
 #endif
 
 #if OUT
-constexpr int PARTS = (NB + 63) / 64;
-
 // The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
 // tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token.
 __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const float (&acc)[MT][NB / 2], int group, int row0, int n0) {
@@ -310,14 +307,13 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
     float shift0 = p.bias && row < p.rows ? widen(p.bias[row]) : 0.f;
     float shift1 = p.bias && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
 #pragma unroll
-    for (int part = 0; part < PARTS; ++part) {
-      const int start = part * 64 < NB - 64 ? part * 64 : NB - 64;  // the last may send some tokens again
-      unsigned block = base + (i * PARTS + part) % OUT * BLOCK;
+    for (int part = 0; part < NB / 64; ++part) {
+      unsigned block = base + (i * (NB / 64) + part) % OUT * BLOCK;
       if (thread == 0) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(OUT - 1) : "memory");
       asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
-        const float* d = acc[i] + 4 * (start / 8 + j);
+        const float* d = acc[i] + 4 * (part * 8 + j);
         unsigned w[4] = {pack2(act(d[0] + shift0), act(d[1] + shift0)), pack2(act(d[2] + shift1), act(d[3] + shift1)),
                          pack2(act(d[4] + shift0), act(d[5] + shift0)), pack2(act(d[6] + shift1), act(d[7] + shift1))};
         int eight = j + (lane >> 4);  // tokens, in the block
@@ -330,7 +326,7 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
       fence_async();
       asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
       if (thread == 0) {
-        int r = row0 + i * 64, n = n0 + start;
+        int r = row0 + i * 64, n = n0 + part * 64;
         tensor_store(&map, Y_TOKENS ? r : n, Y_TOKENS ? n : r, block);
       }
     }
@@ -378,10 +374,10 @@ vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   __syncthreads();
   after_the_kernel_before();
   if (threadIdx.x < FEEDERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEEDERS == 256 ? 40 : NB == 176 ? 40 : 72));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEEDERS == 128 ? 72 : 40));
     produce(p, smem);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(NB == 176 ? 232 : 216));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     consume(p, map, smem);
   }
 }
