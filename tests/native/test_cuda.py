@@ -40,7 +40,7 @@ MANY = [
 ]
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
-    "csr.cu": dict.fromkeys(("80", "90a"), [{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))]),
+    "csr.cu": {a: [{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))] for a in ("80", "90a")},
     "transpose.cu": {"90a": [{"ELEMENT": 0}, {"ELEMENT": 2}]},
     "vnm_any.cu": {"80": ELEMENTS},
     "vnm_decode.cu": {"80": ELEMENTS},
