@@ -188,9 +188,9 @@ def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None
 
 
 def _function(plan: str, launch: vnm_plan.Launch, device: int) -> Function:
-    parameters, chained = _MAPPED if plan == "many" else _PROBLEM, capability(device) >= (9, 0)
+    parameters = _MAPPED if plan == "many" else _PROBLEM
     return function(
-        launch.source, launch.name, device, parameters, shared=launch.shared, chained=chained, **launch.macros
+        launch.source, launch.name, device, parameters, shared=launch.shared, chained=launch.chained, **launch.macros
     )
 
 
