@@ -63,11 +63,11 @@ static Case any_pattern(int64_t rows, int64_t cols, int64_t block, int64_t tile,
   return c;
 }
 
-static Case regular(int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per) {
+static Case regular(int64_t lanes, int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per) {
   Case c;
   c.rows = rows, c.cols = cols;
   c.dense.assign(rows * cols, 0.0f);
-  c.a.block = block, c.a.window = window, c.a.per = per, c.a.tile = regular_tile(cols, window, per);
+  c.a.block = block, c.a.window = window, c.a.per = per, c.a.tile = regular_tile(lanes, cols, window, per);
   for (int64_t r = 0; r < block; r++) c.row.push_back(int32_t(r));
   finish(c);
   const int64_t groups = (rows + block - 1) / block * block / LANES;
@@ -201,15 +201,16 @@ int main() {
     all.push_back(any_pattern(33, 300, 48, 240, 9));
     all.push_back(any_pattern(20, 70, 32, 7, 3));
     all.push_back(any_pattern(20, 70, 32, 128, 1000000));
-    all.push_back(regular(1, 1, 16, 32, 16));
-    all.push_back(regular(50, 131, 64, 32, 16));
-    all.push_back(regular(17, 61, 32, 20, 1));
-    all.push_back(regular(17, 100, 32, 40, 1));
-    all.push_back(regular(1, 1, 16, 12, 6));  // two steps in a byte from here on
-    all.push_back(regular(50, 131, 64, 12, 6));
-    all.push_back(regular(70, 299, 48, 10, 1));
-    all.push_back(regular(33, 540, 48, 15, 5));
-    all.push_back(regular(20, 14, 32, 14, 7));
+    all.push_back(regular(kernels->lanes, 1, 1, 16, 32, 16));
+    all.push_back(regular(kernels->lanes, 50, 131, 64, 32, 16));
+    all.push_back(regular(kernels->lanes, 17, 61, 32, 20, 1));
+    all.push_back(regular(kernels->lanes, 17, 100, 32, 40, 1));
+    all.push_back(regular(kernels->lanes, 1, 1, 16, 12, 6));  // two steps in a byte from here on
+    all.push_back(regular(kernels->lanes, 50, 131, 64, 12, 6));
+    all.push_back(regular(kernels->lanes, 70, 299, 48, 10, 1));
+    all.push_back(regular(kernels->lanes, 33, 540, 48, 15, 5));
+    all.push_back(regular(kernels->lanes, 20, 14, 32, 14, 7));
+    all.push_back(regular(kernels->lanes, 33, 1650, 48, 10, 1));  // three tiles of AVX-512
     for (const Case& c : all) {
       const Case small = int8(c), half = bfloat16(c);
       for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {

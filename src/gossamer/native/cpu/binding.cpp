@@ -36,7 +36,7 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   const int64_t bytes = crd.dim() == 1 ? crd.size(0) : -1;
   a.crd = crd.line<const uint8_t>(UINT8, bytes, "crd must be uint8 of one dimension");
   if (a.per) {
-    a.tile = gossamer::regular_tile(a.cols, a.window, a.per);
+    a.tile = gossamer::regular_tile(gossamer::kernels().lanes, a.cols, a.window, a.per);
     a.row = identity.row;
     a.count();
     require(bytes << a.nibbles() == a.blocks() * a.groups() * lanes * a.each(),

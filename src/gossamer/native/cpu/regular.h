@@ -20,19 +20,17 @@
 // A place without an entry has the value 0 and names the line behind its window, whatever that holds: 0 times it is 0 as
 // long as it is finite. Packing says whether all are; if not, such places are left out one by one.
 
-// R rows of a tile: from `before`, if there is something, to `after`.
+// R rows of a tile: what was there before, if anything, and what the tile adds.
 template <int W, int T, int R, bool NIBBLES, bool BACK, class V>
-INLINE void regular_rows(const Rows& a, const V* v, const uint8_t* c, int64_t steps, const float* panel,
-                         const float* before, float* after) {
-  Vec<W> acc[R][T];
-  strip<W, T, R, NIBBLES, BACK>(v, c, steps, panel, a.window, a.per, acc);
+INLINE void regular_rows(const Rows& a, int64_t place, int64_t steps, const float* panel, const float* before,
+                         Vec<W> (&acc)[R][T]) {
+  const uint8_t* c = a.crd + (NIBBLES ? place / LANES / 2 * LANES + place % LANES : place);
+  strip<W, T, R, NIBBLES, BACK>(a.first_value<V>() + place, c, steps, panel, a.window, a.per, acc);
+  if (!before) return;
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
 #pragma GCC unroll 4
-    for (int t = 0; t < T; t++) {
-      const int at = (r * T + t) * W;
-      store<W>(after + at, before ? acc[r][t] + load<W>(before + at) : acc[r][t]);
-    }
+    for (int t = 0; t < T; t++) acc[r][t] += load<W>(before + (r * T + t) * W);
 }
 
 // The same for one row, its places being at `place` and each LANES more, without those that have no entry.
@@ -50,7 +48,7 @@ static void careful_row(const Rows& a, int64_t place, int64_t steps, bool back, 
   for (int t = 0; t < T; t++) store<W>(after + t * W, before ? acc[t] + load<W>(before + t * W) : acc[t]);
 }
 
-// `count` places from `first` on; `from` of them are skipped.
+// `count` places from `first` on.
 template <class V> INLINE void ask_for(const Rows& a, int64_t first, int64_t count) {
   const V* v = a.first_value<V>() + first;
   for (int64_t i = 0; i < count; i += 64 / sizeof(V)) __builtin_prefetch(v + i);
@@ -58,33 +56,48 @@ template <class V> INLINE void ask_for(const Rows& a, int64_t first, int64_t cou
   for (; c < end; c += 64) __builtin_prefetch(c);
 }
 
-// Tile k of block b. Sums stay in `sums` until the last tile: then sixteen rows at a time go to `hot`, and out.
+// Tile k of block b. Sums stay in `sums` until the last tile: then sixteen rows at a time go to out, from registers if all
+// of them are there, else by `hot`.
 template <int W, int T, int R, bool NIBBLES, class V>
 static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int64_t b, int64_t k, const float* panel,
                             float* sums, float* hot, bool finite, bool fresh) {
   constexpr int N = T * W;
+  constexpr bool SQUARE = R == LANES && W == LANES && T == 1;
   const Rows& a = p.a;
   const int64_t groups = a.groups();
   const bool last = k + 1 == a.tiles();
+  float* out = p.out + token * p.ldo;
   for (int64_t g = 0; g < groups; g++) {
     const int64_t row = b * a.block + g * LANES, steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
     if (row >= a.rows) return;
     const int64_t next = g + 1 < groups ? a.first(b, k, g + 1) : last ? -1 : a.first(b, k + 1, 0);
+    const bool direct = SQUARE && last && finite && row + LANES <= a.rows;
     for (int s = 0; s < LANES; s += R) {
       if (fresh && next >= 0) ask_for<V>(a, next * LANES + s * steps, R * steps);
       float *mine = sums + (g * LANES + s) * N, *to = last ? hot + s * N : mine;
       const float* before = k ? mine : nullptr;
-      const V* v = a.first_value<V>() + first + s;
-      const uint8_t* c = a.crd + (NIBBLES ? first / 2 : first) + s;
-      if (!finite)
+      const bool back = (g * (LANES / R) + s / R) % 2;
+      if (!finite) {
         for (int r = 0; r < R; r++)
-          careful_row<W, T, V>(a, first + s + r, steps, s / R % 2, panel, before ? before + r * N : nullptr, to + r * N);
-      else if (s / R % 2) regular_rows<W, T, R, NIBBLES, true>(a, v, c, steps, panel, before, to);
-      else regular_rows<W, T, R, NIBBLES, false>(a, v, c, steps, panel, before, to);
+          careful_row<W, T, V>(a, first + s + r, steps, back, panel, before ? before + r * N : nullptr, to + r * N);
+        continue;
+      }
+      Vec<W> acc[R][T];
+      if (back) regular_rows<W, T, R, NIBBLES, true, V>(a, first + s, steps, panel, before, acc);
+      else regular_rows<W, T, R, NIBBLES, false, V>(a, first + s, steps, panel, before, acc);
+      if (direct) {
+        put_columns<W>(&acc[0][0], a.scale ? a.scale + row : nullptr, p.bias ? p.bias + row : nullptr, p.activation,
+                       out + row, p.ldo, tokens);
+        continue;
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++)
+#pragma GCC unroll 4
+        for (int t = 0; t < T; t++) store<W>(to + (r * T + t) * W, acc[r][t]);
     }
-    if (last)
-      unpack_panel<W, T>(hot, a.rows - row < LANES ? a.rows - row : LANES, row, a.scale, p.bias, p.activation,
-                         p.out + token * p.ldo, p.ldo, tokens);
+    if (last && !direct)
+      unpack_panel<W, T>(hot, a.rows - row < LANES ? a.rows - row : LANES, row, a.scale, p.bias, p.activation, out, p.ldo,
+                         tokens);
   }
 }
 
