@@ -32,7 +32,8 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   a.window = int64_t(sizes[4]), a.per = int64_t(sizes[5]);
   require(a.rows >= 0 && a.cols >= 0, "rows and cols must not be negative");
   require(a.block > 0 && a.block % lanes == 0 && a.block <= MOST_ROWS, "block must be a multiple of 16 up to 4096");
-  require(a.per >= 0 && (a.per == 0 ? a.window == 0 : a.window > 0 && a.window < 255), "window must lie in 1 .. 254");
+  require(a.per >= 0 && (a.per ? a.window > 0 && a.window < 255 : a.window == 0 || a.window == 15),
+          "window must lie in 1 .. 254; without per it is 0, or 15 where columns are told by steps");
   const int64_t bytes = crd.dim() == 1 ? crd.size(0) : -1;
   a.crd = crd.line<const uint8_t>(UINT8, bytes, "crd must be uint8 of one dimension");
   if (a.per) {
@@ -49,7 +50,7 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   const int64_t groups = a.blocks() * a.tiles() * a.groups();
   a.row = row.line<const int32_t>(INT32, groups * lanes, "row must be int32 [blocks * tiles * block]");
   a.pos = pos.line<const int32_t>(INT32, groups + 1, "pos must be int32 [blocks * tiles * block / 16 + 1]");
-  require(a.pos[0] == 0 && a.pos[groups] * lanes == bytes, "pos must run from 0 to the number of steps");
+  require(a.pos[0] == 0 && a.pos[groups] * lanes == bytes << a.nibbles(), "pos must run from 0 to the number of steps");
   return a;
 }
 

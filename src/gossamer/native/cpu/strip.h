@@ -116,3 +116,33 @@ INLINE void strip(const V* v, const uint8_t* c, int64_t steps, const float* pane
     if (steps % 2) step(v, Codes<R>(c), 0);
   }
 }
+
+// The same for rows whose columns are told by steps (rows.h, near), and an even number of them. The panel has a line before
+// its first, for rows that are empty so far. Two steps take one load and one addition more than with a byte each.
+template <int W, int T, int R, class V>
+INLINE void near_strip(const V* v, const uint8_t* c, int64_t steps, const float* panel, Vec<W> (&acc)[R][T]) {
+  constexpr int N = T * W, SHIFT = log_of(N * 4);
+  const Several<W, R> several;
+  const char* from[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++) {
+    from[r] = reinterpret_cast<const char*>(panel - N);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) acc[r][t] = Vec<W>{};
+  }
+  for (const V* end = v + steps * LANES; v != end; v += 2 * LANES, c += LANES) {
+    const Codes<R> codes(c);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+      const auto some = several.load(v + half * LANES);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+        from[r] += codes.template place<true, SHIFT>(r, half);
+        const Vec<W> w = several.to_all(some, r);
+        const float* x = reinterpret_cast<const float*>(from[r]);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; t++) acc[r][t] += w * load<W>(x + t * W);
+      }
+    }
+  }
+}
