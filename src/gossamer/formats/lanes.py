@@ -147,7 +147,9 @@ class NearLanes(Level):
         _check_starts(pos, parents // LANES)
         _require(not bool((pos % 2).any()), "pos has an odd number, every group must have an even number of steps")
         _check_bytes(crd, 255)
-        _require(int(pos[-1]) * LANES == 2 * crd.numel(), f"pos ends at {int(pos[-1])}, must be {crd.numel()} * 2 / {LANES}")
+        _require(
+            int(pos[-1]) * LANES == 2 * crd.numel(), f"pos ends at {int(pos[-1])}, must be {crd.numel()} * 2 / {LANES}"
+        )
         _, coord, _ = self.unpack(arrays, parents, size, crd.device)
         _require(not bool((coord >= size).any()), f"crd goes on to a coordinate outside 0 .. {size - 1}")
         last = halves(crd).view(-1, LANES)[pos[1:][pos.diff() > 0].long() - 1]
