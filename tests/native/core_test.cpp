@@ -63,6 +63,39 @@ static Case any_pattern(int64_t rows, int64_t cols, int64_t block, int64_t tile,
   return c;
 }
 
+// The same pattern, its columns told by steps.
+static Case near(const Case& from) {
+  Case c;
+  c.rows = from.rows, c.cols = from.cols, c.dense = from.dense, c.row = from.row;
+  c.a.block = from.a.block, c.a.tile = from.a.tile, c.a.window = 15;
+  c.pos.push_back(0);
+  for (size_t g = 0; g + 1 < from.pos.size(); g++) {
+    std::vector<std::vector<std::pair<int, float>>> steps(LANES);
+    size_t most = 0;
+    for (int l = 0; l < LANES; l++) {
+      int before = -1;
+      for (int64_t j = from.pos[g]; j < from.pos[g + 1]; j++) {
+        const int column = from.crd[j * LANES + l];
+        if (column == from.a.tile) continue;
+        for (; column - before > 14; before += 15) steps[l].push_back({15, 0.0f});
+        steps[l].push_back({column - before, from.values[j * LANES + l]}), before = column;
+      }
+      most = steps[l].size() > most ? steps[l].size() : most;
+    }
+    most = (most + 1) / 2 * 2;
+    for (size_t j = 0; j < most; j++)
+      for (int l = 0; l < LANES; l++) {
+        const std::pair<int, float> it = j < steps[l].size() ? steps[l][j] : std::pair<int, float>(0, 0.0f);
+        c.values.push_back(it.second);
+        if (j % 2 == 0) c.crd.push_back(uint8_t(it.first));
+        else c.crd[c.crd.size() - LANES + l] |= uint8_t(it.first << 4);
+      }
+    c.pos.push_back(c.pos.back() + int32_t(most));
+  }
+  finish(c);
+  return c;
+}
+
 static Case regular(int64_t lanes, int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per) {
   Case c;
   c.rows = rows, c.cols = cols;
@@ -201,6 +234,8 @@ int main() {
     all.push_back(any_pattern(33, 300, 48, 240, 9));
     all.push_back(any_pattern(20, 70, 32, 7, 3));
     all.push_back(any_pattern(20, 70, 32, 128, 1000000));
+    for (int i = 0; i < 5; i++) all.push_back(near(all[i]));
+    all.push_back(near(any_pattern(50, 200, 64, 128, 2)));
     all.push_back(regular(kernels->lanes, 1, 1, 16, 32, 16));
     all.push_back(regular(kernels->lanes, 50, 131, 64, 32, 16));
     all.push_back(regular(kernels->lanes, 17, 61, 32, 20, 1));
