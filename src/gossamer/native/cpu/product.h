@@ -53,7 +53,7 @@ static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* pane
     Vec<W> acc[R][T];
     const V* v = a.first_value<V>() + place;
     if constexpr (NEAR) near_strip<W, T, R>(v, a.crd + place / LANES / 2 * LANES + place % LANES, steps, panel, acc);
-    else strip<W, T, R, false, back.value>(v, a.crd + place, steps, panel, 0, WHOLE, acc);
+    else strip<W, T, R, false, back.value>(v, a.crd + place, steps, panel, 0, WHOLE, 0, acc);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
       float* line = sums + int64_t(row[r]) * N;
