@@ -238,12 +238,14 @@ def _gains(title: str, rows: list[dict[str, Any]], ceiling: float | None) -> Tab
     table = Table(title=f"{title}, threads: {threads}; times faster than dense{said}", title_justify="left")
     tokens = sorted({r["tokens"] for r in rows})
     table.add_column("")
-    table.add_column("bytes of dense", justify="right")
+    small = any("of_dense" in r for r in rows)
+    if small:
+        table.add_column("bytes of dense", justify="right")
     for n in tokens:
         table.add_column(f"{n:,} token{'s' * (n > 1)}", justify="right")
     for name in dict.fromkeys(r["name"] for r in rows):
         share = max((r["of_dense"] for r in rows if r["name"] == name and "of_dense" in r), default=None)
-        cells = ["" if share is None else f"{share:.3f}"]
+        cells = ["" if share is None else f"{share:.3f}"] if small else []
         for n in tokens:
             mine = [r["gflops"] for r in rows if (r["tokens"], r["name"]) == (n, name)]
             of = f" ({sum(mine) / len(mine) / ceiling:.2f})" if ceiling else ""

@@ -24,8 +24,9 @@ struct Identity {  // rows in their own order, for the regular patterns
   }
 } identity;
 
-// The sizes are rows, cols, block, tile, window, per.
-gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes) {
+// The sizes are rows, cols, block, tile, window, per. `lanes_of`: of the kernels that choose the tile of a regular pattern.
+gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes,
+                       int64_t lanes_of = gossamer::kernels().lanes) {
   constexpr int64_t lanes = gossamer::LANES;
   gossamer::Rows a{};
   a.rows = int64_t(sizes[0]), a.cols = int64_t(sizes[1]), a.block = int64_t(sizes[2]), a.tile = int64_t(sizes[3]);
@@ -37,7 +38,7 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   const int64_t bytes = crd.dim() == 1 ? crd.size(0) : -1;
   a.crd = crd.line<const uint8_t>(UINT8, bytes, "crd must be uint8 of one dimension");
   if (a.per) {
-    a.tile = gossamer::regular_tile(gossamer::kernels().lanes, a.cols, a.window, a.per);
+    a.tile = gossamer::regular_tile(lanes_of, a.cols, a.window, a.per);
     a.row = identity.row;
     a.count();
     require(bytes << a.nibbles() == a.blocks() * a.groups() * lanes * a.each(),
@@ -123,7 +124,7 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]), left(stack[3]), right(stack[4]);
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
-  p.a = rows_of(row, pos, crd, stack + 5);
+  p.a = rows_of(row, pos, crd, stack + 5, 0);  // short tiles: 64 tokens of one are 34 KB
   const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
   const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
   p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;

@@ -86,14 +86,21 @@ struct Columns {
   explicit Columns(const Rows& rows) : a(rows) {
     for (int l = 0; l < LANES; l++) column[l] = -1, code[l] = 0;
   }
-  void go_to(int64_t step) {  // from `first` on, one after the other
-    const int unused = int(a.per ? a.window : a.tile);
-    for (int l = 0; l < LANES; l++) {
-      const int before = code[l];
-      code[l] = a.code(step * LANES + l);
-      entry[l] = a.near() ? (code[l] ? code[l] < 15 : before == 15) : code[l] != unused;
-      column[l] = a.near() ? column[l] + code[l] : code[l];
+  void go_to(int64_t step) {  // one after the other
+    if (a.near()) {
+      for (int l = 0; l < LANES; l++) {
+        const int before = code[l];
+        code[l] = a.code(step * LANES + l);
+        entry[l] = code[l] ? code[l] < 15 : before == 15;
+        column[l] += code[l];
+      }
+      return;
     }
+    const bool half = a.nibbles();
+    const uint8_t* c = a.crd + (half ? step / 2 : step) * LANES;
+    const int down = half ? step % 2 * 4 : 0, mask = half ? 15 : 255, unused = int(a.per ? a.window : a.tile);
+    for (int l = 0; l < LANES; l++) column[l] = c[l] >> down & mask;
+    for (int l = 0; l < LANES; l++) entry[l] = column[l] != unused;
   }
 
  private:

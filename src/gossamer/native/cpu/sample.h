@@ -14,9 +14,10 @@ static void sample_tile(const Rows& a, int64_t b, int64_t k, const float* left, 
     for (int l = 0; l < LANES; l++) line[l] = left + int64_t(row[l]) * N;
     const int64_t first = a.first(b, k, g), steps = a.steps(b, k, g);
     Columns at(a);
-    for (int64_t j = 0; j < steps; j++) {
+    const float* from = right;
+    for (int64_t j = 0, rest = a.per; j < steps; j++, rest--) {
+      if (a.per && rest == 0) rest = a.per, from += a.window * N;
       at.go_to(first + j);
-      const float* from = a.per ? right + j / a.per * a.window * N : right;
       for (int s = 0; s < LANES; s += W) {
         const int64_t place = (first + j) * LANES + s;
         Vec<W> acc[W];
