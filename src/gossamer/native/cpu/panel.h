@@ -1,11 +1,11 @@
 // Between token-major matrices and panels: line c of a panel is column c of N = T * W tokens, contiguous.
 // Floor: W log2(W) shuffles for W x W values, one load and one store each: 4 cycles a vector of sixteen on Zen 4. Reached,
-// in and out: 7 and 12 cycles a vector at 128 tokens, 9 to 20 and 12 to 25 at 2048, where they come from the third cache or
-// from memory, which gives a line in 12.6 cycles on our machine. No processor follows 32 rows at once by itself, so what
-// is AHEAD columns on in each row is asked for: without, 25 and 30 cycles at 2048 tokens, a third of the time at 95 %.
-// Into the second cache: rows of 3072 bytes share four sets of the first one, and push each other out of it.
+// in and out: 6 and 12 cycles a vector at 128 tokens, 15 and 20 at 2048, where they come from the third cache or from
+// memory, which gives a line in 12.6 cycles on our machine. No processor follows 32 rows at once by itself: W of them are
+// read from their beginning to their end, and what is AHEAD columns on in each is asked for (with 32 rows and nothing asked
+// for: 25 and 30 cycles at 2048 tokens).
 // Tried and no better: asking for the next tokens' lines during the product (the product is slowed by as much);
-// stores that go round the cache; distances of 16, 32 and 128.
+// stores that go round the cache; distances of 16, 64, 128 and 256; into the second cache only.
 constexpr int64_t AHEAD = 32;
 
 // W columns of tokens [t * W, (t + 1) * W), of which there are `tokens`, to lines of a panel; lanes without a token hold 0.

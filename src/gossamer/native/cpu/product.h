@@ -3,30 +3,19 @@
 // For every N = T * W tokens: transpose x into panels (a line of N tokens for each column), then, block by block of rows
 // and tile by tile of columns, add  value * line of the column  into the line of the row; transpose back.
 //
-// Floor, for one value and W tokens: one FMA and one load of the activations; for one value: its way to all lanes, and
-// one byte of index. Counted on Zen 4 (cycles; a 512-bit FMA takes one, and so does a 512-bit load):
-//   8 FMAs that load their activations                                    8.0
-//   the same + 4 permutes (two FMAs a value)                              8.0
-//   the same + 4 byte loads of columns                                    8.6      and with 8: 10.2
-//   the same with the 4 columns in one load, taken apart by shifts        8.5
-//   4 broadcasts from memory instead of the permutes                     10.4      (they take a permute's port as well)
-//   a 512-bit store more                                                 +1.0
-//   the loop itself on memory of its own: columns that differ, values that run on   9.8: loads meet in a bank
-// So four values are loaded at once and spread by permutes, four columns by one load, and T = 2 is enough. R rows go
-// together to hide the latency of an FMA (R * T chains, 8 are needed on Intel, 4 on Zen 4).
-// Bytes: 5 a value for each N tokens; for a row of a tile 2 N * 4 of sums, from the second-level cache and back: 8 cycles,
-// the 32 bytes a cycle between the two caches, against 24 FMAs at 95 % in a tile of 240 columns.
-// Reached, cycles an FMA (T = 2; 768x768, 128 tokens, in cache): 1.31 at 50 %, 1.37 at 75 %, 1.47 at 90 %, 1.62 at 95 %,
-// n:m; transposes come on top (panel.h). docs/explanation/cpu.md has the shares of the FMA ceiling through F.linear.
-// Tried, one at a time in one process, and no better (cycles an FMA; 50 % / 90 % / 95 %):
+// For any pattern; regular ones have regular.h. strip.h, which both share, states the floor of the loop.
+// Bytes: 5 a value for each N tokens, 4.5 where columns are told by steps; for a row of a tile 2 N * 4 of sums, from the
+// second-level cache and back: 8 cycles, the 32 bytes a cycle between the two caches, against 24 FMAs at 95 % in a tile of
+// 240 columns. docs/explanation/cpu.md has the times and the shares of the FMA ceiling through F.linear.
+// Tried, one at a time in one process, with an earlier loop (cycles an FMA at 50 % / 90 % / 95 %), and no better:
 //   one load for each column                       1.45 / 1.58 / 1.77   against 1.33 / 1.46 / 1.63
 //   asking for the next rows' sums                 1.34 / 1.51 / 1.74
 //   three vectors of tokens (T = 3)                1.36 / 1.56 / 1.78
 //   four (T = 4)                                   1.41 / 1.72 / 1.87   the panel fills the first-level cache
-//   eight rows at once                             1.52 / 1.67 / 1.93
 //   two blocks of rows for each tile of a panel    the same
 //   tiles of 64, 96, 160, 192 columns at 50 %      1.45, 1.43, 1.42, 1.52  against 1.42 of 128
-//   of the kernel before this one: 256-bit vectors (a quarter slower); no sorting by count (a mispredicted branch a row)
+//   of the kernel before: 256-bit vectors (a quarter slower); no sorting by count (a mispredicted branch a row)
+// With this loop eight rows at once are the same as four, but for 50 %, where they are 5 % slower.
 // Rows that share activations need the same columns in every window; two rows of a 2:4 pattern share half of them, of a
 // 1:10 a tenth. Four FMAs on two loads take 4.0 cycles instead of 4.3: not worth an order of rows of its own.
 
