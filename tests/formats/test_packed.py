@@ -27,7 +27,10 @@ def test_any_pattern_there_and_back(rows, cols, seed, tile, kind, density):
 
 
 @given(
-    rows=st.integers(1, 70), cols=st.integers(1, 100), n=st.integers(1, 3), m=st.sampled_from([3, 4, 10, 15, 16, 32, 33, 60])
+    rows=st.integers(1, 70),
+    cols=st.integers(1, 100),
+    n=st.integers(1, 3),
+    m=st.sampled_from([3, 4, 10, 15, 16, 32, 33, 60]),
 )
 def test_n_of_m_there_and_back(rows, cols, n, m):
     dense = gs.sparsify(torch.randn(rows, cols), gs.NM(n, m), format=gs.Dense())

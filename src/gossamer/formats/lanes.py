@@ -274,7 +274,15 @@ def paired(codes: Tensor) -> Tensor:
 
 
 def near_entries(crd: Tensor) -> Tensor:
-    """Which places of :class:`NearLanes` are entries: no group ends with a 15, so that of the one before is never one."""
+    """Return which places of :class:`NearLanes` are entries; no group ends with a 15, so the one before needs no care.
+
+    Examples
+    --------
+    >>> import torch
+    >>> crd = paired(torch.tensor([15, 3, 0, 0], dtype=torch.uint8).repeat_interleave(16))
+    >>> near_entries(crd).view(4, 16)[:, 0].tolist(), near_entries(paired(halves(crd)[[0] * 16 + [40] * 16]))[16].item()
+    ([False, True, False, False], True)
+    """
     codes = halves(crd)
     before = F.pad(codes, (LANES, 0))[: codes.numel()]
     return torch.where(codes == 0, before == 15, codes < 15)
