@@ -272,6 +272,9 @@ class _Handlers:
     to_torch: Callable[[SparseTensor], Tensor]
     to_scipy: Callable[[SparseTensor], Any]
     convert: Callable[[SparseTensor, Format], SparseTensor | None]
+    from_entries: Callable[[Tensor, Tensor, Sequence[int], Format], SparseTensor | None]
+    scatter: Callable[[Tensor, Structure], Tensor | None]
+    gather: Callable[[Tensor, Structure], Tensor | None]
 
 
 _handlers = _Handlers()
@@ -377,15 +380,30 @@ def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
 
 
 def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Tensor:
-    """Build a tensor from entries in any order, each key once."""
+    """Build a tensor from entries in any order; those of the same key are summed."""
     if isinstance(format, Dense):
         flat = values.new_zeros(torch.Size(shape).numel())
         return flat.index_put((keys,), values).view(shape)
+    made = _handlers.from_entries(keys, values, shape, format)
+    if made is not None:
+        return made
     if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
-        order = torch.argsort(keys)
-        keys, values = keys[order], values[order]
+        keys, order = torch.sort(keys, stable=True)
+        values = values[order]
+        if not bool((keys[1:] > keys[:-1]).all()):
+            keys, group = torch.unique_consecutive(keys, return_inverse=True)
+            values = summed(values, group, keys.numel())
     structure, place = Structure.from_keys(format, keys, shape)
     return build(placed(values, place, structure), structure)
+
+
+def summed(values: Tensor, group: Tensor, groups: int) -> Tensor:
+    """Add up the values of each group, in their order; those of half precision in float32."""
+    if values.dtype == torch.bool:
+        return summed(values.byte(), group, groups) > 0
+    wide = torch.float32 if values.dtype in (torch.float16, torch.bfloat16) else values.dtype
+    out = torch.zeros((groups, *values.shape[1:]), dtype=wide, device=values.device)
+    return out.index_add(0, group, values.to(wide)).to(values.dtype)
 
 
 def placed(entries: Tensor, place: Tensor | None, structure: Structure) -> Tensor:
@@ -401,6 +419,8 @@ def scatter(values: Tensor, structure: Structure) -> Tensor:
     """Return the dense tensor with these values."""
     if structure.plain:
         return values.reshape(structure.shape).clone()
+    if (made := _handlers.scatter(values, structure)) is not None:
+        return made
     flat = values.reshape(-1)
     out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
     if torch.compiler.is_compiling() and out.numel():  # a trace can't count the entries: padding adds its zeros at 0
@@ -423,6 +443,8 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
         keys, valid = structure.places()
         flat = tensor.reshape(-1)[keys]
         return (flat if valid is None else flat.masked_fill(~valid, 0)).reshape(structure.value_shape)
+    if (made := _handlers.gather(tensor, structure)) is not None:
+        return made
     keys, where = structure.entries()
     return placed(tensor.reshape(-1)[keys], where, structure)
 

@@ -45,6 +45,9 @@ _handlers.aten = aten.torch_dispatch
 _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 _handlers.convert = convert.convert
+_handlers.from_entries = convert.from_entries
+_handlers.scatter = convert.scatter
+_handlers.gather = convert.gather
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain",

@@ -16,7 +16,8 @@ from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, check
 from gossamer.formats.base import check_size
 from gossamer.formats.levels import Compressed
 from gossamer.formats.structure import Structure, ascending, ravel
-from gossamer.tensor import SparseTensor, build, from_entries, gather
+from gossamer.ops import convert
+from gossamer.tensor import SparseTensor, build, from_entries, gather, summed
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -53,6 +54,8 @@ def from_dense(x: Tensor, format: Format) -> Tensor:
         raise TypeError(f"from_dense needs a dense torch.Tensor, not {_describe(x)}; gs.from_torch takes torch.sparse")
     if isinstance(format, Dense):
         return x
+    if (made := convert.from_dense(x, format)) is not None:
+        return made
     flat = x.reshape(-1)
     keys = torch.nonzero(flat.detach() != 0).squeeze(1)
     if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients
@@ -210,16 +213,10 @@ def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tens
     keys = ravel([row, col], (parents, size))
     if not ascending(keys):
         keys, inverse = torch.unique(keys, return_inverse=True)
-        values = _sum(values, inverse, keys.numel())
+        values = summed(values, inverse, keys.numel())
         row, col = keys // size, keys % size
         pos = torch.searchsorted(row, torch.arange(parents + 1)).to(pos.dtype)
     return SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": col.to(pos.dtype)})
-
-
-def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    if values.dtype == torch.bool:
-        return _sum(values.byte(), group, groups) > 0
-    return values.new_zeros((groups, *values.shape[1:])).index_add_(0, group, values)
 
 
 def to_scipy(t: SparseTensor) -> Any:
