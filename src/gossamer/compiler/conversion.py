@@ -13,13 +13,13 @@ Nothing here knows tensors or formats. ``ops/restack.py`` fits the pieces togeth
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from gossamer.compiler.program import LevelUse
-
-BITS = 64  # of a key
 
 
 class Cut(NamedTuple):
@@ -63,13 +63,14 @@ def cuts(parts: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[Cut, .
     True
     """
     found = []
-    for dim, weight in parts:
-        inside = [n for n, (d, w) in enumerate(parts) if d == dim and w < weight]
-        above = [w for d, w in parts if d == dim and w > weight]
-        covered = 1
-        for n in inside:
-            covered *= sizes[n]
-        if weight != covered:
+    for (dim, weight), own in zip(parts, sizes, strict=True):
+        if own == 1:  # nothing to count, whatever its weight
+            found.append(Cut(dim, 1, 1))
+            continue
+        others = [(w, size) for (d, w), size in zip(parts, sizes, strict=True) if d == dim and size != 1]
+        covered = math.prod(size for w, size in others if w < weight)
+        above = [w for w, _ in others if w > weight]
+        if weight != covered or [w for w, _ in others].count(weight) > 1:
             return None
         found.append(Cut(dim, weight, min(above) // weight if above else 0))
     return tuple(found)
@@ -91,7 +92,7 @@ def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
     for cut in (*source, *target):
         marks.setdefault(cut.dim, []).append(cut.weight)
     marks = {d: sorted(set(w)) for d, w in marks.items()}
-    if any(high % low for w in marks.values() for low, high in zip(w, w[1:], strict=False)):
+    if any(high % low for w in marks.values() for low, high in itertools.pairwise(w)):
         return len(target)
 
     def digits(levels: Sequence[Cut]) -> list[tuple[int, int]]:

@@ -46,6 +46,18 @@ def processor() -> str:
     return " ".join([platform.machine(), *dict.fromkeys(lines)])
 
 
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)
+
+    Examples
+    --------
+    >>> available() or available() is False
+    True
+    """
+    return compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"
+
+
 def library(source: str) -> ctypes.CDLL:
     """Return the loaded library of a source, built first if it is in no cache.
 

@@ -166,7 +166,9 @@ class Bitmap(Dense):
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("mask",)
-    walk: ClassVar[Walk | None] = Walk(*Dense.walk[:7], kept="mask[at]")  # type: ignore[index]
+    walk: ClassVar[Walk | None] = Walk(
+        "p * size", "(p + 1) * size", "at - p * size", locate="p * size + i", kept="mask[at]"
+    )
     store: ClassVar[Store | None] = Store("p * size + i", "mask[at] = 1")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:

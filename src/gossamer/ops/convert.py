@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Dense, Format, Structure
-from gossamer.ops import restack
-from gossamer.ops.restack import Restacked, moved, plain, target_of
+from gossamer.ops.moves import moved
+from gossamer.ops.restack import Restacked, enough, plain, restack, target_of
 from gossamer.tensor import SparseTensor, build, summed, values_of
 
 
@@ -29,9 +29,9 @@ def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:
     (CSC(), True)
     """
     structure = tensor._structure
-    if tensor._values.numel() < restack.LEAST or not plain(tensor._values):
+    if not enough(tensor._values.numel()) or not plain(tensor._values):
         return None
-    made = restack.restack(structure, target_of(format, tuple(structure.shape)))
+    made = restack(structure, target_of(format, tuple(structure.shape)))
     return None if made is None else _built(values_of(tensor), made, structure.shape, format)
 
 
@@ -42,12 +42,13 @@ def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: For
     --------
     >>> import torch, gossamer as gs
     >>> keys, values = torch.arange(6000, 0, -1), torch.ones(6000)
-    >>> from_entries(keys, values, (100, 100), gs.CSR()).nnz if restack.available() else 6000
+    >>> made = from_entries(keys, values, (100, 100), gs.CSR())
+    >>> 6000 if made is None else made.nnz
     6000
     """
-    if keys.numel() < restack.LEAST or not plain(keys, values) or keys.dtype != torch.int64:
+    if not enough(keys.numel()) or not plain(keys, values) or keys.dtype != torch.int64:
         return None
-    made = restack.restack(keys, target_of(format, tuple(shape)), numbers=True)
+    made = restack(keys, target_of(format, tuple(shape)), numbers=True)
     return None if made is None else _built(values, made, shape, format)
 
 
@@ -57,17 +58,19 @@ def from_dense(x: Tensor, format: Format) -> SparseTensor | None:
     Examples
     --------
     >>> import torch, gossamer as gs
-    >>> from_dense(torch.eye(100), gs.CSR()).nnz if restack.available() else 100
+    >>> made = from_dense(torch.eye(100), gs.CSR())
+    >>> 100 if made is None else made.nnz
     100
     """
-    if x.numel() < restack.LEAST or not plain(x):
+    if not enough(x.numel()) or not plain(x):
         return None
-    made = restack.restack(x.detach(), target_of(format, tuple(x.shape)))
+    made = restack(x.detach(), target_of(format, tuple(x.shape)))
     if made is None:
         return None
     if format.any_pattern or not x.requires_grad:
         return _built(x, made, x.shape, format)
-    structure = Structure(format, x.shape, made.arrays, x.device)  # the zeros of a block are stored: they have gradients
+    # the zeros of a block are stored too, so they have gradients
+    structure = Structure(format, x.shape, made.arrays, x.device)
     values = gather(x, structure)
     return None if values is None else build(values, structure)
 
@@ -79,13 +82,15 @@ def scatter(values: Tensor, structure: Structure) -> Tensor | None:
     --------
     >>> import torch, gossamer as gs
     >>> a = gs.sparsify(torch.randn(200, 300), "80%", format=gs.CSR())
-    >>> scatter(a.values(), a.structure).shape if restack.available() else a.shape
-    torch.Size([200, 300])
+    >>> made = scatter(a.values(), a.structure)
+    >>> made is None or torch.equal(made, a.to_dense())
+    True
     """
     made = _places(structure) if plain(values) else None
     if made is None:
         return None
-    return moved(values.reshape(-1), made.where, made.place, made.entries, structure.shape.numel()).view(structure.shape)
+    shape = structure.shape
+    return moved(values.reshape(-1), made.where, made.place, made.entries, shape.numel()).view(shape)
 
 
 def gather(x: Tensor, structure: Structure) -> Tensor | None:
@@ -99,10 +104,10 @@ def gather(x: Tensor, structure: Structure) -> Tensor | None:
 
 def _places(structure: Structure) -> Restacked | None:
     """The number of each entry in the dense tensor; kept with the structure."""
-    if torch.Size(structure.value_shape).numel() < restack.LEAST or structure.device.type != "cpu":
+    if not enough(torch.Size(structure.value_shape).numel()) or structure.device.type != "cpu":
         return None
     if "places" not in structure.memo:
-        structure.memo["places"] = restack.restack(structure, target_of(Dense(), tuple(structure.shape)))
+        structure.memo["places"] = restack(structure, target_of(Dense(), tuple(structure.shape)))
     return structure.memo["places"]
 
 
