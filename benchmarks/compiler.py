@@ -6,7 +6,7 @@ SpMM and SpMV against ``torch.sparse`` CSR (with 64-bit indices, as ``to_sparse_
 sparse x sparse against scipy (with patterns seen before, and with new ones, which are planned and counted first), SDDMM
 against ``torch.sparse.sampled_addmm``, MTTKRP against ``torch.einsum`` on dense tensors; then what a build, a disk hit
 and a warm call cost. Calls that are compared take turns, and the fastest of each counts. ``--alone`` times one thread
-by its own processor time, which other work on the machine disturbs less.
+by its own processor time, which other work on the machine disturbs less. Conversions are in ``conversions.py``.
 """
 
 from __future__ import annotations
@@ -189,28 +189,6 @@ def crossover() -> dict[str, float]:
     return found
 
 
-def conversions() -> dict[str, dict[str, float]]:
-    """Milliseconds of a conversion between matrices: compiled, by a sort as other formats are, and by scipy."""
-    a, found = matrix(8000, 0.01, "uniform"), {}
-    for source, target in (("csr", "csc"), ("csr", "coo"), ("csc", "csr"), ("coo", "csr"), ("coo", "csc")):
-        formats = {"csr": gs.CSR(), "csc": gs.CSC(), "coo": gs.COO()}
-        x, other = a.to_format(formats[source]), a.to_scipy().asformat(source)
-        ours, sort, theirs = race(
-            (_converted, x, formats[target], True), (_converted, x, formats[target], False), (other.asformat, target)
-        )
-        found[f"{source} to {target}"] = {"ours_ms": ours, "by_sort_ms": sort, "scipy_ms": theirs}
-    return {pair: {k: round(v, 3) for k, v in times.items()} for pair, times in found.items()}
-
-
-def _converted(x: gs.SparseTensor, format: gs.Format, compiled: bool) -> torch.Tensor:
-    """Convert a tensor whose structure nothing is known about yet."""
-    structure = gs.formats.Structure(x.format, x.shape, x.structure.arrays, x.structure.device)
-    fresh = gs.SparseTensor(x.values(), structure)
-    if compiled:
-        return fresh.to_format(format)
-    return gs.tensor.from_entries(*gs.tensor.entries_of(fresh), x.shape, format)
-
-
 _FIRST = """
 import time, torch, gossamer as gs
 from gossamer.compiler import runtime
@@ -277,7 +255,6 @@ def run(quick: bool = False) -> dict[str, Any]:
     with torch.no_grad():
         rows = products(quick) + tensors(quick)
         crossing = {} if quick else crossover()
-        turned = {} if quick else conversions()
     machine = {
         "processor": platform.processor() or platform.machine(), "threads": threads, "clock": CLOCK.__name__,
         "torch": torch.__version__,
@@ -288,7 +265,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         "summary": summary(rows),
         "latency": latency(),
         "crossover": crossing,
-        "conversions": turned,
         "rows": rows,
     }
 

@@ -3,6 +3,7 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
+from gossamer.formats import Structure
 from gossamer.ops import (
     aten,
     backward,
@@ -48,6 +49,7 @@ _handlers.convert = convert.convert
 _handlers.from_entries = convert.from_entries
 _handlers.scatter = convert.scatter
 _handlers.gather = convert.gather
+Structure.finder = staticmethod(convert.entries)
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain",

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Dense, Format, Structure
+from gossamer.formats.structure import Entries
 from gossamer.ops.moves import moved
 from gossamer.ops.restack import Restacked, enough, plain, restack, target_of
 from gossamer.tensor import SparseTensor, build, summed, values_of
@@ -100,6 +101,27 @@ def gather(x: Tensor, structure: Structure) -> Tensor | None:
         return None
     shape = torch.Size(structure.value_shape)
     return moved(x.reshape(-1), made.place, made.where, made.entries, shape.numel()).view(shape)
+
+
+def entries(structure: Structure) -> Entries | None:
+    """Return the row-major number of each entry, and its place in the values, in storage order.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.eye(5000), gs.CSR())
+    >>> made = entries(a.structure)
+    >>> 5001 if made is None else int(made.keys[1])
+    5001
+    """
+    stack = structure.format.stack(len(structure.shape))
+    if any(level.walk is None or not level.walk.ordered for level in stack) or not plain(*structure.arrays.values()):
+        return None  # it would be visited in another order
+    made = _places(structure)
+    if made is None or made.place is None:
+        return None
+    keys = made.place.long()
+    return Entries(keys, None if made.where is None else made.where[: made.entries].long())
 
 
 def _places(structure: Structure) -> Restacked | None:

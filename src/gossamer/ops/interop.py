@@ -89,9 +89,9 @@ def _from_coo(t: Tensor) -> SparseTensor:
         raise NotImplementedError("torch COO with dense dimensions: use gs.from_dense(t.to_dense(), format)")
     shape = tuple(t.shape)
     _check_coordinates(list(t._indices()), t._values(), shape, "torch COO")
-    if shape and not t.is_coalesced():
+    if shape and not t.is_coalesced() and not t.requires_grad:
         return from_entries(ravel(list(t._indices()), shape), t._values(), shape, COO())  # type: ignore[return-value]
-    t = t.coalesce()
+    t = t.coalesce()  # which carries gradients
     small = max(*shape, t._nnz(), 0) <= _INT32
     indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)
