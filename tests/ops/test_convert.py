@@ -23,8 +23,8 @@ pytestmark = pytest.mark.skipif(not runtime.available(), reason="no C compiler")
 
 TWO = [
     gs.CSR(), gs.CSC(), gs.COO(), gs.DCSR(), gs.CSF(), gs.BSR((3, 2)), gs.BSR((2, 4), order=(1, 0)), gs.ELL(),
-    gs.Masked(), gs.Format("compressed", "dense"), gs.Format("compressed", "bitmap", order=(1, 0)), PackedCSR(), Condensed(),
-    PackedCSR(7, order=(1, 0)),
+    gs.Masked(), gs.Format("compressed", "dense"), gs.Format("compressed", "bitmap", order=(1, 0)), PackedCSR(),
+    Condensed(), PackedCSR(7, order=(1, 0)),
 ]  # fmt: skip
 MORE = [
     gs.CSF(), gs.COO(), gs.CSR(), gs.BSR((2, 3)), gs.Masked(), gs.Format("dense", "dense", "compressed"),
