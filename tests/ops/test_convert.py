@@ -103,7 +103,7 @@ def test_every_pair_of_more_dimensions(source, target, shape):
 
 
 @given(x=dense(dims=(1, 4)), source=blocked() | stacks(), target=blocked() | stacks())
-@settings(max_examples=60)  # each may build a kernel
+@settings(max_examples=120)  # each may build kernels
 def test_any_format_to_any_other(x, source, target):
     try:
         want, a = by_torch(x, target), by_torch(x, source)

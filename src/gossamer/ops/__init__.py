@@ -4,6 +4,7 @@ Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
 from gossamer.formats import Structure
+from gossamer.formats.values import faster
 from gossamer.ops import (
     aten,
     backward,
@@ -47,8 +48,7 @@ _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 _handlers.convert = convert.convert
 _handlers.from_entries = convert.from_entries
-_handlers.scatter = convert.scatter
-_handlers.gather = convert.gather
+faster.scatter, faster.read = convert.scatter, convert.gather
 Structure.finder = staticmethod(convert.entries)
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.compiler import LevelUse, Walk, conversion, runtime
+from gossamer.compiler import LevelUse, Walk, conversion, readers, runtime
 from gossamer.compiler.conversion import Cut
 from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Level
@@ -97,7 +97,7 @@ def _read_numbers(source: Tensor, layout: Layout) -> Keys:
     target, n = layout.target, source.numel()
     index = _index(n)
     number = "int" if math.prod(target.dims) <= INT32 else "long"
-    call = _reader(conversion.number_reader, number, len(target.dims), target.cuts, layout.key, C_INDEX[index])
+    call = _reader(readers.number_reader, number, len(target.dims), target.cuts, layout.key, C_INDEX[index])
     key, where, falls = fresh(n + 1, layout.dtype), fresh(n, index), torch.zeros(1, dtype=torch.int64)
     call((source.contiguous(),), _integers(call, {"entries": n}, layout), key, where, falls)
     if bool(falls):
@@ -111,7 +111,7 @@ def _read_dense(values: Tensor, layout: Layout) -> Keys | None:
     target, (ctype, test, per) = layout.target, _TESTS[values.dtype]
     values, index = values.contiguous(), _index(values.numel())
     n = _count(ctype, test, per)(values.data_ptr(), values.numel())
-    call = _reader(conversion.dense_reader, ctype, test, per, len(target.dims), target.cuts, layout.key, C_INDEX[index])
+    call = _reader(readers.dense_reader, ctype, test, per, len(target.dims), target.cuts, layout.key, C_INDEX[index])
     key, where = fresh(n + 1, layout.dtype), fresh(n + 1, index)
     sizes = {f"d{d}": size for d, size in enumerate(target.dims)}
     call((values,), _integers(call, sizes, layout), key, where, None)
@@ -137,7 +137,7 @@ def _read_stack(source: Structure, layout: Layout) -> Keys | None:
     index = _index(places)
     regroup = 0 if dims == target.dims else len(target.dims)
     typed_index = None if whole else C_INDEX[index]
-    call = _reader(conversion.reader, tuple(uses), parts, guards, target.cuts, regroup, layout.key, typed_index)
+    call = _reader(readers.reader, tuple(uses), parts, guards, target.cuts, regroup, layout.key, typed_index)
     key, where = fresh(places + 1, layout.dtype), None if whole else fresh(places, index)
     n = call(arrays, _integers(call, known, layout), key, where, None)
     have = conversion.cuts(parts, format.level_sizes(shape))
@@ -203,7 +203,7 @@ def _reader(write: Any, *spec: Any) -> Call:
 
 @functools.lru_cache(maxsize=32)
 def _count(ctype: str, test: str, per: int) -> Any:
-    found = runtime.library(conversion.count_source(ctype, test, per)).count
+    found = runtime.library(readers.count_source(ctype, test, per)).count
     found.argtypes, found.restype = [ctypes.c_void_p, ctypes.c_long], ctypes.c_long
     return found
 

@@ -17,8 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.compiler import conversion, runtime
-from gossamer.compiler.conversion import Part
+from gossamer.compiler import conversion, runtime, writers
 from gossamer.compiler.runtime import available
 from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Level
@@ -102,7 +101,8 @@ def _write(entries: Keys, layout: Layout) -> Restacked | None:
     parents, above = 1, []
     for m, (level, size, part) in enumerate(zip(target.stack, target.sizes, parts, strict=True)):
         counts = torch.zeros(0, dtype=dtype)
-        if part.counts and not part.merges and (m == 0 or not parts[m - 1].merges):  # one entry a position, so far
+        single = writers.fibre(parts) == len(parts) - 1  # does each entry have its own fibre?
+        if single and part.counts and not part.merges and (m == 0 or not parts[m - 1].merges):
             counts = torch.tensor([n if m == 0 else 1], dtype=dtype).expand(parents)
         elif part.counts:
             counts = torch.zeros(parents * (size if part.counts == "entries" else 1), dtype=dtype)
@@ -126,18 +126,19 @@ def _write(entries: Keys, layout: Layout) -> Restacked | None:
 
 
 @functools.lru_cache(maxsize=256)
-def _part(level: Level, dtype: torch.dtype) -> Part:
+def _part(level: Level, dtype: torch.dtype) -> writers.Part:
     """What the writer must know of a level. The types of its arrays don't depend on its entries: ask with none."""
     store, made = level.store, level.prepare(torch.zeros(0, dtype=dtype), 0, 1, dtype)
     assert store is not None
     arrays = tuple((name, C_INDEX[array.dtype]) for name, array in made.items())
-    return Part(store.at, store.write, store.counts, level.merges, arrays, tuple(level.numbers(made)))
+    whole = level.full and not level.arrays
+    return writers.Part(store.at, store.write, store.counts, level.merges, whole, arrays, tuple(level.numbers(made)))
 
 
 def _run(
     call: Call,
     arrays: dict[str, Tensor],
-    parts: Sequence[Part],
+    parts: Sequence[writers.Part],
     known: dict[str, int],
     n: int,
     key: Tensor,
@@ -152,8 +153,8 @@ def _run(
 
 
 @functools.lru_cache(maxsize=256)
-def _writer(parts: tuple[Part, ...], key: str, index: str) -> dict[str, Call]:
-    source, names = conversion.writer(parts, key, index)
+def _writer(parts: tuple[writers.Part, ...], key: str, index: str) -> dict[str, Call]:
+    source, names = writers.writer(parts, key, index)
     made = runtime.library(source)
     found = {}
     for name in (*(f"count{m}" for m, part in enumerate(parts) if part.counts), "store"):
