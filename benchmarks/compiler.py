@@ -1,6 +1,6 @@
 """The compiled kernels against what a user would call instead, and the floors that they must reach.
 
-    python benchmarks/compiler.py [--quick] [--alone] [--out FILE]
+    python benchmarks/compiler.py [--quick | --large] [--alone] [--out FILE]
 
 SpMM and SpMV against ``torch.sparse`` CSR (with 64-bit indices, as ``to_sparse_csr`` makes it, and with 32-bit ones),
 sparse x sparse against scipy (with patterns seen before, and with new ones, which are planned and counted first), SDDMM
@@ -49,7 +49,7 @@ MATRICES = (
     (20000, 0.001),
     (20000, 0.01),
     (20000, 0.05),
-)  # 20,000 rows with 20 % would be 80 million entries: more than the time of this run
+)  # 20,000 rows with 20 % are 80 million entries, more than the time of this run: --large
 QUICK = ((2000, 0.01), (2000, 0.05))
 WIDTHS = (32, 128, 512)
 CLOCK = time.perf_counter
@@ -173,6 +173,33 @@ def _say(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
     print(about, *(f"{r['what']}{r['width'] or ''} {r['speedup']:.2f}x" for r in same[-10:]), sep="  ", flush=True)
 
 
+def large(rows: int = 20000, density: float = 0.2) -> dict[str, Any]:
+    """SpMM and SpMV of the largest matrix, 80 million entries: once, since a turn takes a minute. About 3 GB."""
+    generator = torch.Generator().manual_seed(0)
+    counts, columns = [], []
+    for _ in range(0, rows, 1000):  # a mask of all of it would be as large as the rest together
+        mask = torch.rand(1000, rows, generator=generator) < density
+        counts.append(mask.sum(1))
+        columns.append(mask.nonzero()[:, 1].int())
+    pos = torch.zeros(rows + 1, dtype=torch.int32)
+    torch.cumsum(torch.cat(counts), 0, dtype=torch.int32, out=pos[1:])
+    crd = torch.cat(columns)
+    values = torch.randn(crd.numel(), generator=generator)
+    structure = gs.formats.Structure(gs.CSR(), (rows, rows), {"pos1": pos, "crd1": crd}, values.device)
+    a = gs.SparseTensor(values, structure)
+    narrow = torch.sparse_csr_tensor(pos, crd, values, a.shape)
+    wide = torch.sparse_csr_tensor(pos.long(), crd.long(), values, a.shape)
+    found = []
+    with torch.no_grad(), gs.dense_from(None):
+        for width in (1, *WIDTHS):
+            x = torch.randn(rows) if width == 1 else torch.randn(rows, width)
+            expression, other = ("ij,j->i", torch.mv) if width == 1 else ("ik,kj->ij", torch.mm)
+            times = race((gs.einsum, expression, a, x), (other, wide, x), (other, narrow, x))
+            found.append({"width": width, "nnz": a.nnz, **_times(times)})
+            print(found[-1], flush=True)
+    return {"rows": rows, "density": density, "threads": torch.get_num_threads(), "rows_timed": found}
+
+
 def crossover() -> dict[str, float]:
     """From which density on a dense product is faster than the sparse one: the smallest one found, by width."""
     found = {}
@@ -274,11 +301,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="two matrices, nothing written")
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--alone", action="store_true", help="one thread, by its processor time")
+    parser.add_argument("--large", action="store_true", help="only 20,000 rows with 20 %% of their entries, once")
     args = parser.parse_args(argv)
     if args.alone:
         global CLOCK
         CLOCK = time.thread_time
         torch.set_num_threads(1)
+    if args.large:
+        warnings.simplefilter("ignore", UserWarning)
+        path = args.out.with_name("compiler-large.json")
+        path.write_text(json.dumps(large(), indent=1) + "\n")
+        return
     result = run(args.quick)
     print(json.dumps({k: v for k, v in result.items() if k != "rows"}, indent=1))
     if not args.quick:
