@@ -19,7 +19,7 @@ HEAD = """// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N 
 def function(tokens: int) -> str:
     """Return the function for so many tokens, which has tokens / 2 sums a thread."""
     sums = tokens // 2
-    lines = [[f"%{i}" for i in range(start, start + 16)] for start in range(0, sums, 16)]
+    lines = [[f"%{i}" for i in range(start, min(start + 16, sums))] for start in range(0, sums, 16)]
     named = "\n".join(f'    "{", ".join(line)}{", " if line is not lines[-1] else ""}"' for line in lines)
     bound = ",\n".join(
         "     " + ", ".join(f'"+f"(d[{i}])' for i in range(start, start + 8)) for start in range(0, sums, 8)

@@ -9,6 +9,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.ops import vnm_cuda
 from tests.gpu.right import assert_right
 
 pytestmark = pytest.mark.gpu
@@ -70,7 +71,47 @@ def test_activations(v, m, tokens, name):
     for x in (torch.randn(tokens, 520), torch.randn(520, tokens).t()):
         x = x.cuda().half()
         x = x.t().contiguous().t() if not x.is_contiguous() else x
-        assert_right(gs.linear(x, weight, bias, name), x, dense, bias, function)
+        assert_right(
+            gs.linear(x, weight, bias, name), x, dense, bias, function, twice=v == 5
+        )  # cuBLAS, from 17 tokens on
+
+
+@pytest.mark.parametrize("processors", [1, 3])
+@pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 16), (256, 8), (128, 8), (64, 8)])
+def test_many_tiles_of_every_shape(v, m, processors, monkeypatch):
+    """Few processors: a block has many tiles, whose results leave while the next is under way."""
+    monkeypatch.setattr(vnm_cuda, "processors", lambda device: processors)
+    monkeypatch.setattr(vnm_cuda, "_chosen", {})
+    for rows, cols, tokens in ((512, 1040, 400), (776, 512, 1000), (520, 4096, 184), (257, 264, 355)):
+        dense, weight = packed(rows, cols, v, m)
+        bias = torch.randn(rows, device="cuda").half()
+        x = torch.randn(tokens, cols, device="cuda").half()
+        for each in (x, x.t().contiguous().t()):
+            assert_right(F.linear(each, weight, bias), x, dense, bias)
+
+
+@pytest.mark.parametrize("tokens", [5, 16, 300])
+def test_a_layer_waits_for_the_one_before(tokens):
+    """Kernels may be set up while the one before still runs: what they read must be what that one wrote."""
+    (one, first), (two, second) = packed(2048, 512, "all", 8), packed(512, 2048, "all", 16)
+    one, two = one.float() / 16, two.float() / 16
+    first, second = (gs.from_dense(w.half(), PackedVNM("all", 2, m)) for w, m in ((one, 8), (two, 16)))
+    x = torch.randn(tokens, 512, device="cuda").half()
+    for y in (x, x.t().contiguous().t()):
+        expected = y.float()
+        for _ in range(20):
+            y = F.linear(torch.relu(F.linear(y, first)), second)
+            y = y / y.norm() * tokens
+            expected = F.linear(torch.relu(F.linear(expected, one)), two)
+            expected = expected / expected.norm() * tokens
+        assert float((y.float() - expected).norm() / expected.norm()) < 0.05
+    chain, again = x, x
+    for _ in range(50):  # no kernel of torch's between
+        chain = F.linear(F.linear(chain, first), second)
+        torch.cuda.synchronize()
+    for _ in range(50):
+        again = F.linear(F.linear(again, first), second)
+    assert torch.equal(chain.nan_to_num(), again.nan_to_num())
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 64, 200])

@@ -1,5 +1,7 @@
 """The GPU's plan and its plain kernels, run on a CPU by tests/native/emulator.py: arguments, indices and edges."""
 
+import struct
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -118,9 +120,9 @@ class Recorded:
     def __init__(self):
         self.calls = []
 
-    def __call__(self, source, name, device, parameters, *, shared=0, **macros):
+    def __call__(self, source, name, device, parameters, *, shared=0, chained=False, **macros):
         def run(grid, threads, *arguments):
-            assert len(arguments) == len(parameters)
+            struct.pack(f"@{parameters}", *arguments)
             self.calls.append((name, macros, grid, threads, arguments))
 
         return run if name in ("vnm_few", "vnm_many") else emulator.function(source, name, device, parameters, **macros)
@@ -132,6 +134,7 @@ def hopper(monkeypatch):
     monkeypatch.setattr(vnm_cuda, "capability", lambda device: (9, 0))
     monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
     monkeypatch.setattr(vnm_cuda, "function", made)
+    monkeypatch.setattr(vnm_cuda, "tensor_map", lambda *_: bytes(128))
     return made
 
 

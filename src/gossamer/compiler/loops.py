@@ -82,6 +82,7 @@ def both(conditions: Iterable[Expr]) -> Expr | None:
 
 _SIGNS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%",
+    ast.RShift: ">>", ast.BitAnd: "&",
     ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
 }  # fmt: skip
 
@@ -292,7 +293,7 @@ def show(e: Expr, outer: str = "") -> str:
     text = f"{show(e.left, e.sign)} {sign} {show(e.right, e.sign)}"
     if e.sign in ("min", "max"):
         return f"{e.sign}({show(e.left)}, {show(e.right)})"
-    tight = {"*": 3, "/": 3, "%": 3, "+": 2, "-": 2}
+    tight = {"*": 5, "/": 5, "%": 5, "+": 4, "-": 4, ">>": 3, "&": 2}
     return f"({text})" if tight.get(outer, 0) > tight.get(e.sign, 1) or (outer in "/%-" and outer) else text
 
 

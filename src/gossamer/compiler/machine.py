@@ -36,7 +36,7 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "%": lambda a, b: a % b,
     "<": lambda a, b: int(a < b), "<=": lambda a, b: int(a <= b), ">": lambda a, b: int(a > b),
     ">=": lambda a, b: int(a >= b), "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b),
-    "&&": lambda a, b: a and b, "min": min, "max": max,
+    "&&": lambda a, b: a and b, "min": min, "max": max, ">>": lambda a, b: a >> b, "&": lambda a, b: a & b,
     "/": lambda a, b: a // b if isinstance(a, int) else a / b,
 }  # fmt: skip
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats.levels import Arrays, Level, Packed, Store, Unpacked, Walk, _require
@@ -135,7 +136,7 @@ class FixedLanes(Level):
     width: int = 1
     parts: int = 1
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
-    walk: ClassVar[Walk | None] = Walk(
+    walk: ClassVar[Walk] = Walk(
         "p / 16 * width",
         "(p / 16 + 1) * width",
         "crd[at]",
@@ -157,18 +158,32 @@ class FixedLanes(Level):
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         self._check_parts(parent, coord, size)
         position = (parent // LANES * self.width + _rank(parent)) * LANES + parent % LANES
-        return {"crd": _bytes(coord, position, parents * self.width, size)}, position, parents * self.width
+        crd = self._stored(_bytes(coord, position, parents * self.width, size))
+        return {"crd": crd}, position, parents * self.width
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         group = torch.arange(parents // LANES * self.width, device=device) // self.width
-        return _lanes(group), arrays["crd"].long(), arrays["crd"] < size
+        crd = self._codes(arrays["crd"], parents * self.width)
+        return _lanes(group), crd.long(), crd < size
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         crd, places = arrays["crd"], parents * self.width
-        _require(crd.numel() == places, f"crd has {crd.numel()} places, must have {parents} x {self.width}")
-        _check_bytes(crd, size)
+        self._check_length(crd, places, f"{parents} x {self.width}")
+        _check_bytes(crd, 255)  # its type; the values below
+        _check_bytes(self._codes(crd, places), size)
         parent, coord, valid = self.unpack(arrays, parents, size, crd.device)
         self._check_parts(parent[valid], coord[valid], size)
+
+    def _stored(self, crd: Tensor) -> Tensor:
+        """A byte for each place, as it is stored."""
+        return crd
+
+    def _codes(self, crd: Tensor, places: int) -> Tensor:
+        """What is stored, as a byte for each place."""
+        return crd
+
+    def _check_length(self, crd: Tensor, places: int, said: str) -> None:
+        _require(crd.numel() == places, f"crd has {crd.numel()} places, must have {said}")
 
     def _check_parts(self, parent: Tensor, coord: Tensor, size: int) -> None:
         """No part may hold more than its share: n of each m."""
@@ -184,6 +199,50 @@ class FixedLanes(Level):
 
     def numbers(self, arrays: Arrays) -> dict[str, int]:
         return {"width": self.width}
+
+
+@dataclass(frozen=True)
+class HalfLanes(FixedLanes):
+    """:class:`FixedLanes` with two steps in a byte, the first in its lower half: at most 15 coordinates.
+
+    Step q of lane l, counted over all groups, is in byte ``q // 2 * 16 + l`` of ``crd``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> arrays, position, n = HalfLanes(2).pack(torch.tensor([0, 0, 1]), torch.tensor([4, 7, 2]), 16, 8)
+    >>> position.tolist(), n, arrays["crd"].numel(), hex(arrays["crd"][0]), hex(arrays["crd"][1])
+    ([0, 16, 1], 32, 16, '0x74', '0x82')
+    """
+
+    walk: ClassVar[Walk] = FixedLanes.walk._replace(
+        coord="crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15", real="(crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15) < size"
+    )
+
+    def _stored(self, crd: Tensor) -> Tensor:
+        steps = crd.view(-1, LANES)
+        steps = F.pad(steps, (0, 0, 0, steps.shape[0] % 2)).view(-1, 2, LANES)
+        return (steps[:, 0] | steps[:, 1] << 4).view(-1)
+
+    def _codes(self, crd: Tensor, places: int) -> Tensor:
+        return halves(crd)[:places]
+
+    def _check_length(self, crd: Tensor, places: int, said: str) -> None:
+        want = -(-places // (2 * LANES)) * LANES
+        _require(crd.numel() == want, f"crd has {crd.numel()} bytes, must have {want}: two of {said} places in each")
+
+
+def halves(crd: Tensor) -> Tensor:
+    """Return the lower halves of sixteen bytes, their upper halves, those of the next sixteen, and so on.
+
+    Examples
+    --------
+    >>> import torch
+    >>> halves(torch.full((16,), 0x21, dtype=torch.uint8))[[0, 15, 16, 31]].tolist()
+    [1, 1, 2, 2]
+    """
+    pairs = crd.view(-1, 1, LANES)
+    return torch.cat([pairs & 15, pairs >> 4], 1).view(-1)
 
 
 def _rank(parent: Tensor) -> Tensor:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from typing import ClassVar
 
 from torch import Tensor
 
 from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
-from gossamer.formats.lanes import LANES, FixedLanes, Lanes, Slots
+from gossamer.formats.lanes import LANES, FixedLanes, HalfLanes, Lanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
 _BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
-_WINDOW = 32  # columns: what one permute of AVX-512 can look up
+_WINDOW = 32  # columns: what one permute of AVX-512 can look up in two registers
+_NEAR = 15  # columns that half a byte can tell apart, with one number left for a place without an entry
 
 
 def block_of(rows: int) -> int:
@@ -141,10 +143,11 @@ class Condensed(PackedCSR):
 
 
 class PackedNM(PackedRows):
-    """At most n of each m columns stay, for n:m patterns: 5 bytes a value. Refuses a tensor that keeps more.
+    """At most n of each m columns stay, for n:m patterns. Refuses a tensor that keeps more.
 
-    In levels: ``dense`` groups of sixteen rows, ``dense`` windows of columns (as many times m as fit into 32),
-    ``dense`` rows of a group, and as many places for each row of a window as the pattern keeps there.
+    A value takes 4.5 bytes where m is at most 15, and 5 else. In levels: ``dense`` groups of sixteen rows, ``dense``
+    windows of columns (as many times m as fit into 15, or else into 32), ``dense`` rows of a group, and as many places
+    for each row of a window as the pattern keeps there.
 
     Parameters
     ----------
@@ -161,15 +164,21 @@ class PackedNM(PackedRows):
     """
 
     any_pattern = False
+    #: Columns of the largest window in which two places share a byte.
+    near: ClassVar[int] = _NEAR
 
     def __init__(self, n: int, m: int, *, order: Sequence[int] | None = None) -> None:
         if type(n) is not int or type(m) is not int or not 1 <= n <= m <= 254:
             raise ValueError(f"{type(self).__name__} needs integers 1 <= n <= m <= 254, not n={n!r}, m={m!r}")
         self.n, self.m = n, m
-        blocks = max(_WINDOW // m, 1)
+        near = m <= self.near
+        blocks = max((self.near if near else _WINDOW) // m, 1)
         self.tile = self.window = blocks * m
         self.per = blocks * n
-        super().__init__("dense", "dense", "dense", FixedLanes(self.per, blocks), order=order)
+        #: Windows come in so many, for an even number of steps: two of them share a byte.
+        self.together = 1 + (near and self.per % 2)
+        lanes = HalfLanes(self.per, blocks) if near else FixedLanes(self.per, blocks)
+        super().__init__("dense", "dense", "dense", lanes, order=order)
 
     def arguments(self) -> tuple[int, ...]:
         return (self.n, self.m)
@@ -180,7 +189,8 @@ class PackedNM(PackedRows):
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
         rows, cols = self.matrix_sizes(shape)
         block = block_of(rows)
-        return (-(-rows // block) * block // LANES, -(-cols // self.window), LANES, self.window)
+        windows = -(-cols // (self.window * self.together)) * self.together
+        return (-(-rows // block) * block // LANES, windows, LANES, self.window)
 
     def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
         row, col = self._turn(coords)
@@ -225,3 +235,9 @@ class PackedGroupedNM(PackedNM):
     def chunk(self) -> int:
         """Rows of a chunk, in which each of the C(m, n) patterns is used g times."""
         return comb(self.m, self.n) * self.g
+
+
+class EarlierNM(PackedNM):
+    """n:m as files of version 1 have it: a byte for each column, whatever m is. Read, and converted; never written."""
+
+    near = 0

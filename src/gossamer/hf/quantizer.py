@@ -12,7 +12,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from gossamer.formats.levels import Level
 from gossamer.hf.names import flatten, sparse_names, unflatten
-from gossamer.io.write import VERSION
+from gossamer.io.write import KNOWN, VERSION
 from gossamer.nn.int8 import Int8Linear, expect_int8
 from gossamer.nn.surgery import replace
 from gossamer.tensor import SparseTensor
@@ -44,8 +44,8 @@ class SparsityConfig(QuantizationConfigMixin):
         self.version = version
         self.sparsity_config = sparsity_config or {}
         self.int8 = int8 or []
-        if version != VERSION:
-            raise ValueError(f"config.json is of version {version}; this gossamer reads version {VERSION}")
+        if version not in KNOWN:
+            raise ValueError(f"config.json is of version {version}; this gossamer reads versions {KNOWN}")
 
 
 @register_quantizer("gossamer")

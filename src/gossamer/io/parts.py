@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.formats import Structure, as_format
+from gossamer.formats import Format, PackedNM, Structure, as_format
+from gossamer.formats.packed import EarlierNM
 from gossamer.tensor import SparseTensor
 
 Record = dict[str, Any]
@@ -48,12 +49,24 @@ def put_together(name: str, record: Any, read: Callable[[str], Tensor], *, known
     check_record(name, record)
     arrays = {part: read(f"{name}:{part}") for part in record["parts"]}
     values = arrays.pop("values")
-    if known:
-        return SparseTensor(values, Structure(as_format(record["format"]), record["shape"], arrays, values.device))
     try:
-        return SparseTensor.from_arrays(as_format(record["format"]), record["shape"], values, arrays)
+        wanted = as_format(record["format"])
+        format = _stored(wanted, values, arrays)
+        if known:
+            tensor = SparseTensor(values, Structure(format, record["shape"], arrays, values.device))
+        else:
+            tensor = SparseTensor.from_arrays(format, record["shape"], values, arrays)
+        return tensor if format is wanted else tensor.to_format(wanted)
     except (ValueError, TypeError, IndexError, OverflowError, RuntimeError) as error:
         raise ValueError(f"{name!r}: {error}") from None
+
+
+def _stored(format: Format, values: Tensor, arrays: Mapping[str, Tensor]) -> Format:
+    """The format in which arrays are: files of version 1 have a byte for each column of n:m, later ones half of one."""
+    if isinstance(format, PackedNM) and format.m <= format.near and "crd3" in arrays:
+        if arrays["crd3"].numel() == values.numel() > 0:
+            return EarlierNM(format.n, format.m, order=format.order)
+    return format
 
 
 def check_record(name: str, record: Any) -> None:

@@ -18,8 +18,10 @@ from gossamer.io.container import NAMES, Entry, Header, memory, place
 from gossamer.io.parts import Record, is_plain, take_apart
 from gossamer.tensor import SparseTensor
 
-#: The version of what stands under "gossamer" in the metadata of a file.
-VERSION = 1
+#: The version of what stands under "gossamer" in the metadata of a file. 2: the columns of n:m take half a byte.
+VERSION = 2
+#: Versions that are read.
+KNOWN = (1, 2)
 _UNKNOWN = "0" * 64  # until the bytes have been written
 _Size = tuple[torch.dtype, tuple[int, ...]]
 

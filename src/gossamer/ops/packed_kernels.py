@@ -19,6 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer import native
 from gossamer.formats import PackedCSR, PackedNM, Structure
+from gossamer.formats.lanes import halves
 from gossamer.formats.packed import PackedRows, block_of
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"
@@ -52,6 +53,21 @@ def rows_of(structure: Structure) -> Rows:
     rows, cols = format.matrix_sizes(structure.shape)
     sizes = (rows, cols, block_of(rows), format.tile, format.window, format.per)
     return Rows((arrays.get("crd2"), arrays.get("pos3"), arrays["crd3"]), sizes)
+
+
+def _halved(window: int, per: int) -> bool:
+    """Do two steps share a byte? As Rows::nibbles() of native/cpu/rows.h."""
+    return per > 0 and window <= 15
+
+
+def _places(crd: Tensor, window: int, per: int) -> int:
+    """How many values packed rows with such columns have."""
+    return crd.shape[0] * (2 if _halved(window, per) else 1)
+
+
+def _used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
+    """Which places have an entry."""
+    return (halves(crd) if _halved(window, per) else crd) != (window if per else tile)
 
 
 class _Transpose(NamedTuple):
@@ -119,7 +135,7 @@ def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: 
 
 @torch.library.register_fake("gossamer::rows_sample", lib=_library)
 def _(row: Any, pos: Any, crd: Tensor, left: Tensor, right: Any, *sizes: int) -> Tensor:
-    return left.new_empty(crd.shape[0])
+    return left.new_empty(_places(crd, *sizes[4:6]))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -163,8 +179,7 @@ def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, left, right = ctx.saved_tensors
-    unused = ctx.rest[4] or ctx.rest[3]
-    values = torch.where(arrays[2] == unused, 0, grad)  # a place without an entry has no gradient
+    values = torch.where(_used(arrays[2], *ctx.rest[3:6]), grad, 0)  # a place without an entry has no gradient
     needs = ctx.needs_input_grad
     linear, linear_t = torch.ops.gossamer.rows_linear, torch.ops.gossamer.rows_linear_t
     grad_left = linear(*arrays, values, right, None, *ctx.rest, 0) if needs[3] else None

@@ -32,7 +32,7 @@ def _launch(x: Tensor, out: Tensor) -> Tensor:
     if x.stride(1) != 1:
         x = x.contiguous()
     aligned = x.data_ptr() % 16 == 0 and x.stride(0) * x.element_size() % 16 == 0
-    run = function("transpose.cu", "transpose", x.get_device(), "PqPqqqq", ELEMENT=_ELEMENTS[x.element_size()])
+    run = function("transpose.cu", "transpose", x.get_device(), "P q P q q q q", ELEMENT=_ELEMENTS[x.element_size()])
     grid = (-(-cols // 64), -(-rows // 64), 1)
     run(grid, 256, x.data_ptr(), x.stride(0), out.data_ptr(), lead, rows, cols, aligned)
     return out

@@ -16,6 +16,7 @@ from gossamer.ops.vnm_kernels import Vnm, vnm_of
 from gossamer.tensor import SparseTensor, tracked, values_of
 
 _linear_op = torch.ops.gossamer.vnm_linear.default
+_watched = torch._C._len_torch_dispatch_stack
 
 
 @implements(F.linear, (Dense, PackedVNM, Dense))
@@ -31,13 +32,13 @@ def fused_linear(
 
     ``turned`` asks for a feature-major (True) or token-major (False) result; None leaves it as x is.
     """
-    shape = weight._dense_shape
-    if len(shape) != 2 or input.dim() == 0 or input.shape[-1] != shape[1] or input.dtype is not weight._values.dtype:
+    shape, given = weight._dense_shape, input.shape
+    if len(shape) != 2 or not given or given[-1] != shape[1] or input.dtype is not weight._values.dtype:
         return NotImplemented
-    if input.dim() == 2:
+    if len(given) == 2:
         return _product(input, weight, bias, activation, turned)
     out = _product(input.reshape(-1, shape[1]), weight, bias, activation, turned)
-    return out.reshape(*input.shape[:-1], shape[0])
+    return out.reshape(*given[:-1], shape[0])
 
 
 @implements(torch.matmul, (PackedVNM, Dense))
@@ -59,29 +60,31 @@ for _name in ("mm", "mv", "__matmul__"):
     implements(_name, (PackedVNM, Dense))(matmul_vnm)
 
 
-def _arrays(weight: SparseTensor) -> Vnm:
+def _product(
+    x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
+) -> Tensor:
     if torch.compiler.is_compiling():
-        return vnm_of(weight.structure)
+        shared, meta, sizes = vnm_of(weight.structure)
+        out = _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
+    else:
+        shared, meta, sizes = _arrays(weight)
+        values = weight._values
+        if _wants_gradient(x, weight, bias):
+            out = _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
+        elif type(x) is Tensor and type(values) is Tensor and values.is_cuda and not _watched():
+            # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
+            return vnm_cuda.linear(values, shared, meta, x, bias, *sizes, activation, turned)
+        else:
+            out = _linear_op(values, shared, meta, x, bias, *sizes, activation)
+    return out if turned is None else feature_major(out) if turned else token_major(out)
+
+
+def _arrays(weight: SparseTensor) -> Vnm:
     structure = weight._structure
     known = structure.__dict__.get("_vnm")
     if known is None:
         known = structure.__dict__["_vnm"] = vnm_of(structure)
     return known
-
-
-def _product(
-    x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: int, turned: bool | None = None
-) -> Tensor:
-    shared, meta, sizes = _arrays(weight)
-    if torch.compiler.is_compiling() or _wants_gradient(x, weight, bias):
-        out = _linear_op(values_of(weight), shared, meta, x, bias, *sizes, activation)
-    else:
-        values = weight._values
-        # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
-        if values.is_cuda and type(x) is Tensor and type(values) is Tensor and not torch._C._len_torch_dispatch_stack():
-            return vnm_cuda.linear(values, shared, meta, x, bias, *sizes, activation, turned)
-        out = _linear_op(values, shared, meta, x, bias, *sizes, activation)
-    return out if turned is None else feature_major(out) if turned else token_major(out)
 
 
 def _wants_gradient(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> bool:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.native.cuda import Function, function, usable
+from gossamer.native.cuda import Function, function, tensor_map, usable
 from gossamer.ops import vnm_kernels, vnm_plan
 from gossamer.ops.transpose_cuda import transpose
 from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, feature_major
@@ -16,11 +16,13 @@ from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, featur
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _VNM = "PPPqqqqq"
 _PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; lines are counted in bytes
+_MAPPED = f"{_PROBLEM} 128s"  # many: and how the copy engine finds the result
+_UNMAPPED = bytes(128)
 _KERNELS = {  # source and parameters of the plain ones
-    "vnm_any": ("vnm_any.cu", f"{_VNM}PqqPPqqqq"),
-    "vnm_decode": ("vnm_decode.cu", f"{_VNM}Pq"),
-    "vnm_sample": ("vnm_decode.cu", f"{_VNM}PqP"),
-    "vnm_compact": ("vnm_compact.cu", "PqPPqqqq"),
+    "vnm_any": ("vnm_any.cu", f"{_VNM} P qq P P qq q q"),
+    "vnm_decode": ("vnm_decode.cu", f"{_VNM} P q"),
+    "vnm_sample": ("vnm_decode.cu", f"{_VNM} P q P"),
+    "vnm_compact": ("vnm_compact.cu", "P q P P q q q q"),
 }
 _LINE = 2**31  # bytes from one line to the next that the kernels can count
 _ready: dict[tuple[str, int, int], Function] = {}
@@ -29,12 +31,17 @@ _processors: dict[int, int] = {}
 
 
 class Chosen(NamedTuple):
-    """The plan of a call, and what is known of its launches; kept for calls of the same sizes."""
+    """The plan of a call, and what is known of its launches; kept for calls with operands of the same kind."""
 
     plan: str
     run: Function | None = None
     launch: vnm_plan.Launch | None = None
     sizes: tuple[int, ...] = ()  # rows, cols, m, v, tokens, steps of the kernel's problem
+    direct: bool = False  # x can be read as it lies, so that all else is known: one launch of
+    rest: tuple[int, ...] = ()  # sizes, lines, tiles; into a result of
+    shape: tuple[int, int] = (0, 0)
+    strides: tuple[int, int] = (0, 0)
+    place: tuple[int, int, int] | None = None  # of a tensor map
 
 
 _chosen: dict[tuple[Any, ...], Chosen] = {}
@@ -71,21 +78,48 @@ def linear(
     activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
-    dtype, where = values.dtype, values.device
-    fits = x.dtype is dtype and x.device == where and x.dim() == 2 and x.shape[1] == cols
-    if not fits or (bias is not None and not (bias.dtype is dtype and bias.device == where)):
-        _complain(values, x, bias, rows, cols)
-    tokens, device = x.shape[0], values.get_device()
-    if not (tokens and rows):
+    device = values.get_device()
+    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
+    key = (
+        rows,
+        cols,
+        v,
+        m,
+        x.shape,
+        x.stride(),
+        x.dtype,
+        values.dtype,
+        device,
+        x.get_device(),
+        added,
+        activation,
+        turned,
+    )
+    chosen = _chosen.get(key) or _choose(key, values, x, bias)
+    if chosen.direct:  # all Python that such a call needs: 15 us are little
+        held = values.data_ptr(), meta.data_ptr(), shared.data_ptr(), x.data_ptr()
+        if not (held[0] | held[1] | held[2] | held[3]) & 15:
+            run, launch = chosen.run, chosen.launch
+            assert run is not None and launch is not None
+            out = x.new_empty_strided(chosen.shape, chosen.strides)
+            to, shift = out.data_ptr(), 0 if bias is None else bias.data_ptr()
+            if chosen.place is None:
+                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest)
+            else:
+                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest, tensor_map(to, *chosen.place))
+            return out
+    return _prepared(values, shared, meta, x, bias, rows, cols, v, m, activation, turned, chosen)
+
+
+def _prepared(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
+    activation: int, turned: bool | None, chosen: Chosen,
+) -> Tensor:  # fmt: skip
+    """Return the product where operands must be brought into order first, or where there is no kernel for it."""
+    turned = feature_major(x) if turned is None else turned
+    bias = None if bias is None else bias.contiguous()
+    if chosen.plan == "nothing":
         return empty_result(x, rows, turned)
-    if bias is not None:
-        if bias.shape != (rows,):
-            _complain(values, x, bias, rows, cols)
-        bias = bias.contiguous()
-    given = not x.is_contiguous() and feature_major(x)
-    turned = given if turned is None else turned
-    key = (rows, cols, v, m, tokens, given, turned, dtype, device, activation)
-    chosen = _chosen.get(key) or _choose(key)
     if chosen.launch is not None:
         held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
         if (held[0] | held[1] | held[2]) & 15:  # bulk copies start at multiples of 16 bytes
@@ -99,7 +133,7 @@ def linear(
 
 
 def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
-    """Say what is wrong with the operands."""
+    """Say what is wrong with the operands, if anything is."""
     tensors = (x, values) if bias is None else (x, values, bias)
     if any(t.dtype is not values.dtype for t in tensors):
         given = ", ".join(str(t.dtype) for t in tensors)
@@ -107,23 +141,31 @@ def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: i
     if any(t.device != values.device for t in tensors):
         given = ", ".join(str(t.device) for t in tensors)
         raise RuntimeError(f"expected input, weight and bias on one device, got {given}")
-    raise RuntimeError(
-        f"a weight of {rows} x {cols} takes an input of tokens x {cols} and a bias of {rows}, not an input of "
-        f"{tuple(x.shape)}" + ("" if bias is None else f" and a bias of {tuple(bias.shape)}")
-    )
+    if x.dim() != 2 or x.shape[1] != cols or (bias is not None and bias.shape != (rows,)):
+        raise RuntimeError(
+            f"a weight of {rows} x {cols} takes an input of tokens x {cols} and a bias of {rows}, not an input of "
+            f"{tuple(x.shape)}" + ("" if bias is None else f" and a bias of {tuple(bias.shape)}")
+        )
 
 
-def _choose(key: tuple[Any, ...]) -> Chosen:
-    """Choose a plan for sizes that were not seen before, and compile what it needs."""
-    rows, cols, v, m, tokens, given, turned, dtype, device, activation = key
+def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None) -> Chosen:
+    """Choose a plan for operands of a kind that was not seen before, and compile what it needs."""
+    rows, cols, v, m, *_, activation, asked = key
+    _complain(values, x, bias, rows, cols)
+    given = feature_major(x)
+    turned = given if asked is None else asked
+    tokens, dtype, device = x.shape[0], x.dtype, values.get_device()
     half, steps = dtype in (torch.float16, torch.bfloat16), -(-cols // (16 * m))
     plan = vnm_plan.choose(tokens, half, v, capability(device)) if usable() else "dense"
     if dtype not in ELEMENTS or 2 * max(tokens, rows, cols) >= _LINE or not (steps or plan == "any"):
         plan = "dense"
-    launch = None
+    if not (tokens and rows):
+        plan = "nothing"
     if plan == "few":
         count = min(tokens, vnm_plan.FEW_LAUNCH)
-        launch = vnm_plan.few(count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation)
+        launch: vnm_plan.Launch | None = vnm_plan.few(
+            count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation
+        )
         sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
     elif plan == "many":
         inside = (4, steps * 64) if m != 4 and not given and v == 0 else (m, cols)  # of compacted activations
@@ -133,15 +175,47 @@ def _choose(key: tuple[Any, ...]) -> Chosen:
         )
         sizes = (rows, inside[1], inside[0], vnm_plan.sharing(v), tokens, steps)
         plan = plan if launch is not None else "dense"
-    if launch is None:
-        chosen = Chosen(plan)
     else:
-        run = function(launch.source, launch.name, device, _PROBLEM, shared=launch.shared, **launch.macros)
-        chosen = Chosen(plan, run, launch, sizes)
+        launch = None
+    chosen = Chosen(plan)
+    if launch is not None:
+        chosen = Chosen(plan, _function(plan, launch, device), launch, sizes)
+        chosen = _known(chosen, x, bias, m, given, turned)
     if len(_chosen) >= _MOST_CHOSEN:
         _chosen.clear()
     _chosen[key] = chosen
     return chosen
+
+
+def _function(plan: str, launch: vnm_plan.Launch, device: int) -> Function:
+    parameters, chained = _MAPPED if plan == "many" else _PROBLEM, capability(device) >= (9, 0)
+    return function(
+        launch.source, launch.name, device, parameters, shared=launch.shared, chained=chained, **launch.macros
+    )
+
+
+def _known(chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, turned: bool) -> Chosen:
+    """Return a plan with all that is known of its calls, if x can be read as it lies."""
+    (rows, _, group, _, tokens, _), launch = chosen.sizes, chosen.launch
+    assert launch is not None
+    line, long = (x.stride(1), tokens) if given else (x.stride(0), x.shape[1])
+    fits = x.stride(0 if given else 1) == 1 and line % 8 == 0 and line >= long and 2 * line < _LINE
+    if chosen.plan == "few":
+        fits = fits and not given and not turned and tokens <= vnm_plan.FEW_LAUNCH
+    else:
+        fits = fits and group == m and given != launch.macros["X_TOKENS"] and launch.macros["OUT"] > 0
+    if not fits or (bias is not None and not bias.is_contiguous()):
+        return chosen
+    lead = -(-tokens // 8) * 8 if turned else rows
+    rest = (*chosen.sizes, 2 * line, 2 * lead, *launch.tiles)
+    across = (tokens, rows) if turned else (rows, tokens)
+    return chosen._replace(
+        direct=True,
+        rest=rest,
+        shape=(tokens, rows),
+        strides=(1, lead) if turned else (lead, 1),
+        place=(*across, 2 * lead) if chosen.plan == "many" else None,
+    )
 
 
 def _aligned(x: Tensor, line: int) -> bool:
@@ -196,8 +270,12 @@ def _many(
     else:
         x = _feature_lines(x)
         line = x.stride(1)
-    ends = (x.data_ptr(), out.data_ptr(), 0 if bias is None else bias.data_ptr())
-    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles)
+    to, tokens = out.data_ptr(), x.shape[0]
+    ends = (x.data_ptr(), to, 0 if bias is None else bias.data_ptr())
+    place = _UNMAPPED
+    if launch.macros["OUT"]:
+        place = tensor_map(to, *((tokens, rows) if turned else (rows, tokens)), 2 * result)
+    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place)
     return out
 
 

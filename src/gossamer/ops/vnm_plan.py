@@ -60,31 +60,38 @@ def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
 
 
 def few(
-    tokens: int, rows: int, cols: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int
-) -> Launch:
+    tokens: int, rows: int, cols: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int,
+) -> Launch:  # fmt: skip
     """Return the launch of ``vnm_few`` for up to 16 tokens, whose lines start at multiples of 16 bytes."""
     new = capability >= (9, 0)
-    sets = 4 if v % 64 else 1
-    blocks = -(-rows // 64)
-    cluster = 2 if new and sets == 1 and blocks < _FULL else 1
-    tiles = 1 if tokens <= 8 else 2
-    warps, depth = (8, 2) if new else (4, 1)
-    pieces = warps * depth
-    columns = (2 if sets == 1 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers, or four lists
-    shared = max(pieces * 4608 + warps * columns + pieces * 8, warps * tiles * 2048)
-    gather = 0 if m == 4 else 2 if m == 8 and sets == 1 and cols % 8 == 0 else 1
+    tiles, sets = 1 if tokens <= 8 else 2, 4 if v % 64 else 1
+    gather = 0 if m == 4 else 1 + m // 8 if m % 8 == 0 and m <= 32 and cols % 8 == 0 else 1
+    full = rows > 64 * _FULL
+    high = 2 if full and tiles == 2 and v % 128 == 0 and m != 8 else 1  # blocks of 64 rows that share x
+    blocks = -(-rows // (64 * high))
+    cluster = 2 if new and sets == 1 and not full else 1
+    warps = 8 if new and sets == 1 else 4
+    depth = 2 if new and full and (m == 4 or (m == 8 and tiles == 1)) else 1
+    ring = warps * depth * high * 4608 if new else 0
+    columns = (2 if sets == 1 and gather <= 2 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers or all lists
+    sums = warps * tiles * 8 * (64 * high + 4) * 4
+    shared = max(ring + warps * columns + 8 * warps * depth, sums)
     macros = {
-        "ELEMENT": element, "NT": tiles, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster, "SETS": sets,
+        "ELEMENT": element, "NT": tiles, "RT": high, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster, "SETS": sets,
         "GATHER": gather, "ACT": activation,
     }  # fmt: skip
     return Launch("vnm_few.cu", "vnm_few", macros, (blocks * cluster, 1, 1), 32 * warps, shared)
 
 
-#: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages.
-_TALL = (2, 1, 2, 128, 256, 6)  # 256 rows x 128 tokens
-_WIDE = (2, 1, 1, 256, 128, 5)  # 128 x 256
-_FLAT = (1, 2, 1, 128, 256, 5)  # 64 x 256
-_SMALL = (2, 1, 1, 128, 256, 8)  # 128 x 128
+#: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
+Shape = tuple[int, int, int, int, int, int, int]
+_TALL: Shape = (2, 1, 2, 128, 256, 5, 2)  # 256 rows x 128 tokens
+_WIDE: Shape = (2, 1, 1, 256, 128, 4, 2)  # 128 x 256
+_FLAT: Shape = (1, 2, 1, 128, 256, 5, 2)  # 64 x 256
+_SMALL: Shape = (2, 1, 1, 128, 256, 6, 2)  # 128 x 128
+#: Cycles of a step of 64 compacted columns, where m = 4 and where columns are gathered, by what was measured. Shared
+#: memory bounds the first at 928, and the second, which writes more of x but loads less of the weight, at 912.
+_CYCLES = {_TALL: (928, 928), _WIDE: (870, 960), _SMALL: (590, 590), _FLAT: (930, 930)}
 
 
 def many(
@@ -95,33 +102,41 @@ def many(
 
     ``order``: are x and the result token-major? Of x only where m is 4.
     """
-    shape = _TALL if v % 256 == 0 else _WIDE if v % 128 == 0 else _FLAT
-    if v % 128 == 0 and -(-rows // _rows(_SMALL)) * -(-tokens // _tokens(_SMALL)) <= processors:
-        shape = _SMALL  # one wave of smaller tiles uses more of the GPU
-    wm, wn, mt, nb, feeders, stages = shape
-    high, broad = _rows(shape), _tokens(shape)
-    gather = m != 4
-    while stages >= 3:
-        shared = stages * (broad * 128 + high * 72) + 16 * stages + (steps * 64 if gather else 0)
-        if shared <= _SHARED:
+    lists = steps * 64 if m != 4 else 0
+    for shape in _shapes(tokens, rows, v, m, processors):
+        wm, wn, mt, nb, feeders, most, out = shape
+        high, broad = _rows(shape), _tokens(shape)
+        out = 0 if order[1] and rows % 8 else out  # the copy engine wants lines of whole 16 bytes
+        rest, stage = lists + wm * wn * out * 8192, -(-broad // 64) * 8192 + high * 72 + 16
+        stages = min(most, (_SHARED - rest) // stage)
+        if stages >= 3:
             break
-        stages -= 1
     else:
         return None
     macros = {
-        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": nb, "FEEDERS": feeders, "STAGES": stages,
-        "GATHER": int(gather), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
+        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": nb, "FEEDERS": feeders, "STAGES": stages, "OUT": out,
+        "GATHER": int(m != 4), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
     }  # fmt: skip
     tiles = (-(-rows // high), -(-tokens // broad))
     grid = (min(tiles[0] * tiles[1], processors), 1, 1)
-    return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, shared, tiles)
+    return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, stages * stage + rest, tiles)
 
 
-def _rows(shape: tuple[int, ...]) -> int:
+def _shapes(tokens: int, rows: int, v: int, m: int, processors: int) -> list[Shape]:
+    """Return shapes of tiles whose rows share columns, that whose waves take the fewest cycles first."""
+
+    def cycles(shape: Shape) -> int:
+        tiles = -(-rows // _rows(shape)) * -(-tokens // _tokens(shape))
+        return -(-tiles // processors) * _CYCLES[shape][m != 4]
+
+    return sorted([shape for shape in _CYCLES if v % _rows(shape) == 0], key=cycles)
+
+
+def _rows(shape: Shape) -> int:
     return 64 * shape[2] * shape[0]
 
 
-def _tokens(shape: tuple[int, ...]) -> int:
+def _tokens(shape: Shape) -> int:
     return shape[3] * shape[1]
 
 

@@ -205,7 +205,7 @@ def no_digests(file: bytes) -> bytes:
     return join(header, data)
 
 
-ATTACKS["other_version"] = page(version=2)
+ATTACKS["other_version"] = page(version=3)
 
 
 @attack

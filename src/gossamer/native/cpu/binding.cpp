@@ -33,14 +33,14 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   require(a.rows >= 0 && a.cols >= 0, "rows and cols must not be negative");
   require(a.block > 0 && a.block % lanes == 0 && a.block <= MOST_ROWS, "block must be a multiple of 16 up to 4096");
   require(a.per >= 0 && (a.per == 0 ? a.window == 0 : a.window > 0 && a.window < 255), "window must lie in 1 .. 254");
-  const int64_t places = crd.dim() == 1 ? crd.size(0) : -1;
-  a.crd = crd.line<const uint8_t>(UINT8, places, "crd must be uint8 of one dimension");
-  if (a.per) {  // long tiles where there is little in them: sums are read and written once a tile
-    const int64_t most = a.per * 8 <= a.window ? 240 : 128;
-    a.tile = (most > a.window ? most / a.window : 1) * a.window;
+  const int64_t bytes = crd.dim() == 1 ? crd.size(0) : -1;
+  a.crd = crd.line<const uint8_t>(UINT8, bytes, "crd must be uint8 of one dimension");
+  if (a.per) {
+    a.tile = gossamer::regular_tile(a.cols, a.window, a.per);
     a.row = identity.row;
     a.count();
-    require(places == a.blocks() * a.groups() * lanes * a.windows() * a.per, "crd must be [groups, windows, per, 16]");
+    require(bytes << a.nibbles() == a.blocks() * a.groups() * lanes * a.each(),
+            "crd must be [groups, steps, 16] for a window above 15, [groups, steps / 2, 16] with an even number of steps else");
     return a;
   }
   require(a.tile > 0 && a.tile < 255, "tile must lie in 1 .. 254");
@@ -49,9 +49,11 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   const int64_t groups = a.blocks() * a.tiles() * a.groups();
   a.row = row.line<const int32_t>(INT32, groups * lanes, "row must be int32 [blocks * tiles * block]");
   a.pos = pos.line<const int32_t>(INT32, groups + 1, "pos must be int32 [blocks * tiles * block / 16 + 1]");
-  require(a.pos[0] == 0 && a.pos[groups] * lanes == places, "pos must run from 0 to the number of steps");
+  require(a.pos[0] == 0 && a.pos[groups] * lanes == bytes, "pos must run from 0 to the number of steps");
   return a;
 }
+
+int64_t places(const gossamer::Rows& a, const Tensor& crd) { return crd.size(0) << a.nibbles(); }  // and as many values
 
 struct ProductJob {
   gossamer::Product p;
@@ -83,14 +85,14 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
     HalfJob<gossamer::Product, gossamer::Kernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
     half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
     half.p.tokens = x.size(0);
-    return half.all(crd.size(0) * half.p.tokens);
+    return half.all(places(p.a, crd) * half.p.tokens);
   }
   p.x = x.matrix(p.a.cols, wanted, &p.ldx);
   p.tokens = x.size(0), p.ldo = p.a.rows;
   const int64_t sizes[2] = {p.tokens, p.a.rows};
   Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
-  if (p.tokens && p.a.rows) parallel(job.kernels->items(p), crd.size(0) * p.tokens, &job);
+  if (p.tokens && p.a.rows) parallel(job.kernels->items(p), places(p.a, crd) * p.tokens, &job);
   return out.release();
 }
 
@@ -99,9 +101,10 @@ void rows_linear(Value* stack, uint64_t, uint64_t) {
   Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
   ProductJob job{{}, &gossamer::kernels()};
   job.p.a = rows_of(row, pos, crd, stack + 6);
-  const char* wanted = "values must be float32 or bfloat16, as many as crd";
-  if (values.dtype() == BFLOAT16) job.p.a.halves = values.line<const gossamer::Bf16>(BFLOAT16, crd.size(0), wanted);
-  else job.p.a.values = values.line<const float>(FLOAT32, crd.size(0), wanted);
+  const char* wanted = "values must be float32 or bfloat16, as many as crd has columns";
+  const int64_t count = places(job.p.a, crd);
+  if (values.dtype() == BFLOAT16) job.p.a.halves = values.line<const gossamer::Bf16>(BFLOAT16, count, wanted);
+  else job.p.a.values = values.line<const float>(FLOAT32, count, wanted);
   stack[0] = product(job, crd, x, bias, stack[12]);
 }
 
@@ -110,7 +113,7 @@ void rows_int8(Value* stack, uint64_t, uint64_t) {
   Tensor values(stack[3]), scale(stack[4]), x(stack[5]), bias(optional(stack[6]));
   ProductJob job{{}, &gossamer::kernels()};
   job.p.a = rows_of(row, pos, crd, stack + 7);
-  job.p.a.bytes = values.line<const int8_t>(INT8, crd.size(0), "values must be int8, as many as crd");
+  job.p.a.bytes = values.line<const int8_t>(INT8, places(job.p.a, crd), "values must be int8, as many as crd has columns");
   job.p.a.scale = scale.line<const float>(FLOAT32, job.p.a.rows, "scale must be float32 [rows]");
   stack[0] = product(job, crd, x, bias, stack[13]);
 }
@@ -125,7 +128,7 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
   p.tokens = left.size(0);
   require(right.size(0) == p.tokens, "left and right must have as many tokens");
-  const int64_t size = crd.size(0);
+  const int64_t size = places(p.a, crd);
   Tensor out(reinterpret_cast<Value>(empty(1, &size)));
   p.grad = out.data<float>(FLOAT32, "out");
   memset(p.grad, 0, size * sizeof(float));

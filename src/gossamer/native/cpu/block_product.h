@@ -53,7 +53,7 @@ INLINE void block_strip(const Blocks& a, int64_t b, int64_t i, const float* pane
 template <int W, int T>
 static void pack_block_panel(const float* x, int64_t ldx, int64_t tokens, int64_t cols, int64_t lines, float* panel) {
   constexpr int N = T * W;
-  if (cols) pack_panel<W, T>(x, ldx, tokens, 0, cols, 0, cols, panel);
+  if (cols) pack_panel<W, T>(x, ldx, tokens, 0, cols, panel);
   memset(panel + cols * N, 0, (lines - cols) * N * sizeof(float));
 }
 

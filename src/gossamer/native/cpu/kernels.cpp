@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -20,7 +21,11 @@ namespace ISA {
 
 #include "panel.h"
 
+#include "strip.h"
+
 #include "product.h"
+
+#include "regular.h"
 
 #include "token.h"
 
@@ -44,11 +49,20 @@ constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1
 // reckoned, not measured, so it is not the default. GOSSAMER_PANEL=64 tries it.
 static int64_t panel_tokens(const Product& p) { return W == 16 && !p.wide ? 2 * W : 4 * W; }
 
+template <int W, int T, int R>
+static void these_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
+  constexpr int ROWS = W == 16 && T < 4 ? 8 : R;  // no register for a lane's number: there is room for eight
+  if (!p.a.per || !p.a.cols) multiply_tokens<W, T, R>(p, first, tokens, b0, b1, fresh);
+  else if (p.a.bytes) multiply_regular<W, T, ROWS, int8_t>(p, first, tokens, b0, b1, fresh);
+  else if (p.a.halves) multiply_regular<W, T, ROWS, Bf16>(p, first, tokens, b0, b1, fresh);
+  else multiply_regular<W, T, ROWS, float>(p, first, tokens, b0, b1, fresh);
+}
+
 static void some_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
-  if (W > 8 && tokens <= 8) return multiply_tokens<8, 1, 8>(p, first, tokens, b0, b1, fresh);
-  if (tokens <= W) return multiply_tokens<W, 1, 4>(p, first, tokens, b0, b1, fresh);
-  if (tokens <= 2 * W) return multiply_tokens<W, 2, 4>(p, first, tokens, b0, b1, fresh);
-  return multiply_tokens<W, 4, R>(p, first, tokens, b0, b1, fresh);
+  if (W > 8 && tokens <= 8) return these_tokens<8, 1, 8>(p, first, tokens, b0, b1, fresh);
+  if (tokens <= W) return these_tokens<W, 1, 4>(p, first, tokens, b0, b1, fresh);
+  if (tokens <= 2 * W) return these_tokens<W, 2, 4>(p, first, tokens, b0, b1, fresh);
+  return these_tokens<W, 4, R>(p, first, tokens, b0, b1, fresh);
 }
 
 static int64_t items(const Product& p) {

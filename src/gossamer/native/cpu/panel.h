@@ -8,49 +8,74 @@
 // stores that go round the cache; distances of 16, 32 and 128.
 constexpr int64_t AHEAD = 64;
 
-// W columns of `tokens` (<= N) rows of x to lines of a panel, one being left out after `edge` columns and each `window`
-// more; lanes without a token hold 0.
+// W columns of tokens [t * W, (t + 1) * W), of which there are `tokens`, to lines of a panel; lanes without a token hold 0.
+// `seen` becomes NaN where one of them is not finite.
 template <int W, int T>
-INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, float* to, int64_t edge, int64_t window) {
+INLINE void pack_columns(const float* x, int64_t ldx, int64_t tokens, int t, float* to, Vec<W>& seen) {
   constexpr int N = T * W;
+  Vec<W> a[W];
+#pragma GCC unroll 16
+  for (int i = 0; i < W; i++) {
+    const int64_t token = t * W + i;
+    a[i] = token < tokens ? load<W>(x + token * ldx) : Vec<W>{};
+    __builtin_prefetch(x + token * ldx + AHEAD);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < W; i++) seen += a[i] * 0.0f;
+  transpose<W>(a);
+#pragma GCC unroll 16
+  for (int i = 0; i < W; i++) store<W>(to + i * N + t * W, a[i]);
+}
+
+// Columns [first, first + count) to lines [0, count) of a panel. Are all of them finite?
+template <int W, int T>
+static bool pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t first, int64_t count, float* panel) {
+  constexpr int N = T * W;
+  x += first;
+  Vec<W> seen{};
+  for (int t = 0; t < T; t++)  // W rows of x from their beginning to their end: that many streams a processor can follow
+    for (int64_t c = 0; count >= W && c < count; c += W) {
+      const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
+      pack_columns<W, T>(x + from, ldx, tokens, t, panel + from * N, seen);
+    }
+  for (int64_t c = 0; count < W && c < count; c++)
+    for (int64_t token = 0; token < N; token++) {
+      panel[c * N + token] = token < tokens ? x[token * ldx + c] : 0.0f;
+      seen[token % W] += panel[c * N + token] * 0.0f;
+    }
+  float all = 0.0f;
+  for (int l = 0; l < W; l++) all += seen[l];
+  return all == 0.0f;
+}
+
+// W lines of a panel to W columns of `tokens` rows of out; PLAIN: no scale, no activation, every token there.
+template <int W, int T, bool PLAIN>
+INLINE void unpack_columns(const float* panel, const float* scale, const float* bias, int64_t activation, float* out,
+                           int64_t ldo, int64_t tokens) {
+  constexpr int N = T * W;
+  const Vec<W> shift = bias ? load<W>(bias) : Vec<W>{}, factor = scale ? load<W>(scale) : 1.0f - Vec<W>{};
+#pragma GCC unroll 4
   for (int t = 0; t < T; t++) {
     Vec<W> a[W];
 #pragma GCC unroll 16
-    for (int i = 0; i < W; i++) {
-      const int64_t token = t * W + i;
-      a[i] = token < tokens ? load<W>(x + token * ldx) : Vec<W>{};
-      __builtin_prefetch(x + token * ldx + AHEAD, 0, 2);
-    }
+    for (int i = 0; i < W; i++) a[i] = load<W>(panel + i * N + t * W);
     transpose<W>(a);
-    if (edge >= W) {
+    float* o = out + t * W * ldo;
+    if (PLAIN) {
 #pragma GCC unroll 16
-      for (int i = 0; i < W; i++) store<W>(to + i * N + t * W, a[i]);
+      for (int i = 0; i < W; i++) {
+        store<W>(o + i * ldo, a[i] + shift);
+        __builtin_prefetch(o + i * ldo + W, 1, 2);
+      }
       continue;
     }
-    for (int64_t i = 0, zeros = 0, next = edge; i < W; i++) {
-      if (i == next) zeros++, next += window;
-      store<W>(to + (i + zeros) * N + t * W, a[i]);
-    }
+#pragma GCC unroll 16
+    for (int i = 0; i < W; i++) a[i] = scale ? a[i] * factor + shift : a[i] + shift;
+    if (activation)
+      for (int i = 0; i < W; i++) a[i] = activate<W>(a[i], activation);
+    const int64_t left = tokens - t * W < W ? tokens - t * W : W;
+    for (int i = 0; i < left; i++) store<W>(o + i * ldo, a[i]);
   }
-}
-
-// Columns [first, first + count) into a panel; with a window, a line of zeros follows every `window` columns and the
-// last one, else only the last one, at line `tile`.
-template <int W, int T>
-static void pack_panel(const float* x, int64_t ldx, int64_t tokens, int64_t first, int64_t count, int64_t window,
-                       int64_t tile, float* panel) {
-  constexpr int N = T * W;
-  x += first;
-  const auto line = [&](int64_t c) { return panel + (window ? c + c / window : c) * N; };
-  for (int64_t c = 0; count >= W && c < count; c += W) {
-    const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
-    const int64_t edge = window ? (from / window + 1) * window - from : W;  // columns up to the next line of zeros
-    pack_columns<W, T>(x + from, ldx, tokens, line(from), edge, window);
-  }
-  for (int64_t c = 0; count < W && c < count; c++)
-    for (int64_t token = 0; token < N; token++) line(c)[token] = token < tokens ? x[token * ldx + c] : 0.0f;
-  for (int64_t c = window ? window : tile; c <= (window ? count + window - 1 : tile); c += window ? window : tile)
-    memset(panel + (window ? c + c / window - 1 : c) * N, 0, N * sizeof(float));
 }
 
 // Lines [0, count) of a panel to columns [first, ...) of `tokens` rows of out; times scale, plus bias, through the
@@ -59,33 +84,18 @@ template <int W, int T>
 static void unpack_panel(const float* panel, int64_t count, int64_t first, const float* scale, const float* bias,
                          int64_t activation, float* out, int64_t ldo, int64_t tokens) {
   constexpr int N = T * W;
+  const bool plain = !scale && !activation && tokens == N;
+  if (bias) bias += first;
+  if (scale) scale += first;
+  out += first;
   for (int64_t c = 0; count >= W && c < count; c += W) {
     const int64_t from = c + W <= count ? c : count - W;  // the last ones again rather than one by one
-    const Vec<W> shift = bias ? load<W>(bias + first + from) : Vec<W>{};
-    const Vec<W> factor = scale ? load<W>(scale + first + from) : Vec<W>{};
-    for (int t = 0; t < T; t++) {
-      Vec<W> a[W];
-#pragma GCC unroll 16
-      for (int i = 0; i < W; i++) a[i] = load<W>(panel + (from + i) * N + t * W);
-      transpose<W>(a);
-#pragma GCC unroll 16
-      for (int i = 0; i < W; i++) a[i] = scale ? a[i] * factor + shift : a[i] + shift;
-      if (activation)
-        for (int i = 0; i < W; i++) a[i] = activate<W>(a[i], activation);
-      const int64_t left = tokens - t * W < W ? tokens - t * W : W;
-      float* o = out + t * W * ldo + first + from;
-      if (left == W)
-#pragma GCC unroll 16
-        for (int i = 0; i < W; i++) {
-          store<W>(o + i * ldo, a[i]);
-          __builtin_prefetch(o + i * ldo + AHEAD, 0, 2);
-        }
-      else
-        for (int i = 0; i < left; i++) store<W>(o + i * ldo, a[i]);
-    }
+    const float *times = scale ? scale + from : nullptr, *plus = bias ? bias + from : nullptr;
+    if (plain) unpack_columns<W, T, true>(panel + from * N, times, plus, activation, out + from, ldo, tokens);
+    else unpack_columns<W, T, false>(panel + from * N, times, plus, activation, out + from, ldo, tokens);
   }
   for (int64_t c = 0; count < W && c < count; c++)
     for (int64_t token = 0; token < tokens; token++)
-      out[token * ldo + first + c] = activate_one(
-          panel[c * N + token] * (scale ? scale[first + c] : 1.0f) + (bias ? bias[first + c] : 0.0f), activation);
+      out[token * ldo + c] =
+          activate_one(panel[c * N + token] * (scale ? scale[c] : 1.0f) + (bias ? bias[c] : 0.0f), activation);
 }

@@ -30,39 +30,6 @@
 // Rows that share activations need the same columns in every window; two rows of a 2:4 pattern share half of them, of a
 // 1:10 a tenth. Four FMAs on two loads take 4.0 cycles instead of 4.3: not worth an order of rows of its own.
 
-// R values at once, and one of them to all lanes; R columns at once, and the places of their lines in the panel.
-template <int W, int R> struct Spread {
-  template <class V> INLINE_MEMBER const V* load(const V* v) const { return v; }
-  template <class V> INLINE_MEMBER Vec<W> to_all(const V* v, int r) const { return broadcast<W>(float(v[r])); }
-  static INLINE_MEMBER const uint8_t* columns(const uint8_t* c) { return c; }
-  template <int BYTES> static INLINE_MEMBER size_t place(const uint8_t* c, int r) { return size_t(c[r]) * BYTES; }
-};
-#if defined(__AVX512F__)
-template <> struct Spread<16, 4> {
-  __m512i lane0 = _mm512_set1_epi32(0), lane1 = _mm512_set1_epi32(1), lane2 = _mm512_set1_epi32(2),
-          lane3 = _mm512_set1_epi32(3);
-  // A register each, named one by one: left alone, gcc makes broadcasts of memory again, and an array of four is stored
-  // and loaded for every four rows (2 cycles a row).
-  INLINE_MEMBER Spread() { asm("" : "+v"(lane0), "+v"(lane1), "+v"(lane2), "+v"(lane3)); }
-  template <class V> INLINE_MEMBER __m512 load(const V* v) const { return _mm512_castps128_ps512(load4(v)); }
-  INLINE_MEMBER Vec<16> to_all(__m512 v, int r) const {
-    __m512 w = _mm512_permutexvar_ps(r == 0 ? lane0 : r == 1 ? lane1 : r == 2 ? lane2 : lane3, v);
-    asm("" : "+v"(w));
-    return (Vec<16>)w;
-  }
-  static INLINE_MEMBER uint32_t columns(const uint8_t* c) {  // one load: the loads of activations need the rest
-    uint32_t four;
-    memcpy(&four, c, 4);
-    asm("" : "+r"(four));
-    return four;
-  }
-  template <int BYTES> static INLINE_MEMBER size_t place(uint32_t four, int r) {
-    if (BYTES == 128) return (r == 0 ? four << 7 : four >> (8 * r - 7)) & 0x7F80;
-    return size_t(uint8_t(four >> 8 * r)) * BYTES;
-  }
-};
-#endif
-
 // Places [from, from + count) of the group after this one.
 template <class V>
 INLINE void ask_for_next(const Rows& a, int64_t b, int64_t k, int64_t g, int64_t from, int64_t count) {
@@ -75,45 +42,29 @@ INLINE void ask_for_next(const Rows& a, int64_t b, int64_t k, int64_t g, int64_t
 
 // `fresh`: these rows were not read before in this call, so their values are asked for one group ahead (1.4 times as fast
 // at 16 tokens of n:m, 1.2 times at 32, when the weight is not in the second-level cache; 3 % slower when it is).
-template <int W, int T, int R, bool REGULAR, class V>
+template <int W, int T, int R, class V>
 static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums, bool fresh) {
   constexpr int N = T * W;
-  const int64_t groups = a.groups(), jump = (a.window + 1) * N * sizeof(float), per = a.per;
-  const Spread<W, R> spread;
+  constexpr int64_t WHOLE = int64_t(1) << 40;  // more steps than a tile has: it is one window
+  const int64_t groups = a.groups();
+  const auto rows = [&](const int32_t* row, int64_t place, int64_t steps, auto back) __attribute__((always_inline)) {
+    Vec<W> acc[R][T];
+    strip<W, T, R, false, back.value>(a.first_value<V>() + place, a.crd + place, steps, panel, 0, WHOLE, acc);
+#pragma GCC unroll 16
+    for (int r = 0; r < R; r++) {
+      float* line = sums + int64_t(row[r]) * N;
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) store<W>(line + t * W, k ? acc[r][t] + load<W>(line + t * W) : acc[r][t]);
+    }
+  };
   for (int64_t g = 0; g < groups; g++) {
     const int32_t* row = a.row_of(b, k, g);
     const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
     if (!steps && k) continue;
     for (int s = 0; s < LANES; s += R) {
       if (fresh) ask_for_next<V>(a, b, k, g, s * steps, R * steps);
-      Vec<W> acc[R][T];
-      float* line[R];
-#pragma GCC unroll 16
-      for (int r = 0; r < R; r++) {
-        line[r] = sums + int64_t(row[s + r]) * N;
-#pragma GCC unroll 4
-        for (int t = 0; t < T; t++) acc[r][t] = k ? load<W>(line[r] + t * W) : Vec<W>{};
-      }
-      const V *v = a.first_value<V>() + first + s, *end = v + steps * LANES;
-      const uint8_t* c = a.crd + first + s;
-      const char* from = reinterpret_cast<const char*>(panel);
-      int64_t left = per;
-      for (; v != end; v += LANES, c += LANES) {
-        const auto some = spread.load(v);
-        const auto columns = spread.columns(c);
-#pragma GCC unroll 16
-        for (int r = 0; r < R; r++) {
-          const Vec<W> w = spread.to_all(some, r);
-          const float* x = reinterpret_cast<const float*>(from + spread.template place<N * 4>(columns, r));
-#pragma GCC unroll 4
-          for (int t = 0; t < T; t++) acc[r][t] += w * load<W>(x + t * W);
-        }
-        if (REGULAR && --left == 0) left = per, from += jump;
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < R; r++)
-#pragma GCC unroll 4
-        for (int t = 0; t < T; t++) store<W>(line[r] + t * W, acc[r][t]);
+      if (s / R % 2) rows(row + s, first + s, steps, std::true_type{});
+      else rows(row + s, first + s, steps, std::false_type{});
     }
   }
 }
@@ -126,21 +77,16 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
   const int64_t tiles = a.tiles(), panel = a.lines() * N;
   float* panels = scratch((tiles * panel + a.block * N) * sizeof(float));
   float* sums = panels + tiles * panel;
-  for (int64_t k = 0; k < tiles; k++)
-    pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), a.window, a.tile, panels + k * panel);
+  for (int64_t k = 0; k < tiles; k++) {
+    pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), panels + k * panel);
+    memset(panels + k * panel + a.tile * N, 0, N * sizeof(float));
+  }
   for (int64_t b = b0; b < b1; b++) {
     if (!tiles) memset(sums, 0, a.block * N * sizeof(float));  // else the first tile starts them
     for (int64_t k = 0; k < tiles; k++)
-      if (a.bytes) {
-        if (a.per) multiply_tile<W, T, R, true, int8_t>(a, b, k, panels + k * panel, sums, fresh);
-        else multiply_tile<W, T, R, false, int8_t>(a, b, k, panels + k * panel, sums, fresh);
-      } else if (a.halves) {
-        if (a.per) multiply_tile<W, T, R, true, Bf16>(a, b, k, panels + k * panel, sums, fresh);
-        else multiply_tile<W, T, R, false, Bf16>(a, b, k, panels + k * panel, sums, fresh);
-      } else {
-        if (a.per) multiply_tile<W, T, R, true, float>(a, b, k, panels + k * panel, sums, fresh);
-        else multiply_tile<W, T, R, false, float>(a, b, k, panels + k * panel, sums, fresh);
-      }
+      if (a.bytes) multiply_tile<W, T, R, int8_t>(a, b, k, panels + k * panel, sums, fresh);
+      else if (a.halves) multiply_tile<W, T, R, Bf16>(a, b, k, panels + k * panel, sums, fresh);
+      else multiply_tile<W, T, R, float>(a, b, k, panels + k * panel, sums, fresh);
     unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }
 }

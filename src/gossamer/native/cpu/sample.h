@@ -14,18 +14,18 @@ static void sample_tile(const Rows& a, int64_t b, int64_t k, const float* left, 
     for (int l = 0; l < LANES; l++) line[l] = left + int64_t(row[l]) * N;
     const int64_t first = a.first(b, k, g), steps = a.steps(b, k, g);
     for (int64_t j = 0; j < steps; j++) {
-      const float* from = a.per ? right + j / a.per * (a.window + 1) * N : right;
+      const float* from = a.per ? right + j / a.per * a.window * N : right;
       for (int s = 0; s < LANES; s += W) {
-        const uint8_t* c = a.crd + (first + j) * LANES + s;
+        const int64_t place = (first + j) * LANES + s;
         Vec<W> acc[W];
 #pragma GCC unroll 16
         for (int l = 0; l < W; l++) {
-          const float *x = from + size_t(c[l]) * N, *y = line[s + l];
+          const float *x = from + size_t(a.code(place + l)) * N, *y = line[s + l];
           acc[l] = load<W>(x) * load<W>(y);
 #pragma GCC unroll 4
           for (int t = 1; t < T; t++) acc[l] += load<W>(x + t * W) * load<W>(y + t * W);
         }
-        float* to = grad + (first + j) * LANES + s;
+        float* to = grad + place;
         store<W>(to, load<W>(to) + sums<W>(acc));
       }
     }
@@ -40,9 +40,9 @@ static void sample_tokens(const Sample& p, int64_t first, int64_t tokens, int64_
   float* left = scratch((a.block + 1 + a.lines()) * N * sizeof(float));
   float* right = left + (a.block + 1) * N;
   memset(left + rows * N, 0, (a.block + 1 - rows) * N * sizeof(float));
-  pack_panel<W, T>(p.left + first * p.ldl, p.ldl, tokens, b * a.block, rows, 0, a.block, left);
+  pack_panel<W, T>(p.left + first * p.ldl, p.ldl, tokens, b * a.block, rows, left);
   for (int64_t k = 0; k < a.tiles(); k++) {
-    pack_panel<W, T>(p.right + first * p.ldr, p.ldr, tokens, k * a.tile, a.width(k), a.window, a.tile, right);
+    pack_panel<W, T>(p.right + first * p.ldr, p.ldr, tokens, k * a.tile, a.width(k), right);
     sample_tile<W, T>(a, b, k, left, right, p.grad);
   }
 }
@@ -50,11 +50,11 @@ static void sample_tokens(const Sample& p, int64_t first, int64_t tokens, int64_
 // Places without an entry get a zero, whatever the operands hold.
 static void clear_unused(const Sample& p, int64_t b) {
   const Rows& a = p.a;
-  const uint8_t unused = uint8_t(a.per ? a.window : a.tile);
+  const int64_t unused = a.per ? a.window : a.tile;
   for (int64_t k = 0; k < a.tiles(); k++)
     for (int64_t g = 0; g < a.groups(); g++) {
       const int64_t at = a.first(b, k, g) * LANES, end = at + a.steps(b, k, g) * LANES;
       for (int64_t i = at; i < end; i++)
-        if (a.crd[i] == unused) p.grad[i] = 0.0f;
+        if (a.code(i) == unused) p.grad[i] = 0.0f;
     }
 }

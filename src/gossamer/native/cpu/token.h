@@ -50,6 +50,7 @@ template <class V> static void token_tile_lookup(const Rows& a, int64_t b, int64
 #endif
 
 template <class V> static void token_tile(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
+  const bool half = a.nibbles();
   for (int64_t g = 0; g < a.groups(); g++) {
     const int64_t first = a.first(b, k, g) * LANES, steps = a.steps(b, k, g);
     const int32_t* row = a.row_of(b, k, g);
@@ -57,11 +58,12 @@ template <class V> static void token_tile(const Rows& a, int64_t b, int64_t k, c
       float sum[8] = {};
       const V* v = a.first_value<V>() + first + s;
       const float* from = x;
-      const uint8_t* c = a.crd + first + s;
       int64_t left = a.per;
-      for (int64_t j = 0; j < steps; j++, v += LANES, c += LANES) {
+      for (int64_t j = 0; j < steps; j++, v += LANES) {
+        const uint8_t* c = a.crd + (half ? first / 2 + j / 2 * LANES : first + j * LANES) + s;
+        const int down = half ? j % 2 * 4 : 0, mask = half ? 15 : 255;
 #pragma GCC unroll 8
-        for (int l = 0; l < 8; l++) sum[l] += v[l] * from[c[l]];
+        for (int l = 0; l < 8; l++) sum[l] += v[l] * from[c[l] >> down & mask];
         if (a.per && --left == 0) left = a.per, from += a.window + 1;
       }
       for (int l = 0; l < 8; l++) y[row[s + l]] += sum[l];
@@ -72,7 +74,7 @@ template <class V> static void token_tile(const Rows& a, int64_t b, int64_t k, c
 // Blocks [b0, b1) of rows.
 static void multiply_token(const Product& p, int64_t b0, int64_t b1) {
   const Rows& a = p.a;
-  const int64_t tiles = a.tiles(), lines = a.lines();
+  const int64_t tiles = a.tiles(), lines = a.per ? a.tile / a.window * (a.window + 1) : a.lines();
   float* x = scratch((tiles * lines + 160 + a.block) * sizeof(float));
   float* y = x + tiles * lines + 160;
   memset(x, 0, (tiles * lines + 160) * sizeof(float));

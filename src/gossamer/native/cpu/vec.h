@@ -3,22 +3,29 @@
 #define INLINE static inline __attribute__((always_inline))
 #define INLINE_MEMBER inline __attribute__((always_inline))
 
+// In memory a vector may lie anywhere, which only load and store know; a variable is aligned as the processor wants it:
+// gcc 13 took a local array of the former for one of the latter.
 template <int W> struct Types {
-  typedef float vec __attribute__((vector_size(W * 4), aligned(4), may_alias));
+  typedef float vec __attribute__((vector_size(W * 4)));
   typedef int32_t ints __attribute__((vector_size(W * 4)));
   typedef uint32_t words __attribute__((vector_size(W * 4)));
-  typedef uint16_t halves __attribute__((vector_size(W * 2), aligned(2), may_alias));
+  typedef uint16_t halves __attribute__((vector_size(W * 2)));
+  typedef float vec_anywhere __attribute__((vector_size(W * 4), aligned(4), may_alias));
+  typedef uint16_t halves_anywhere __attribute__((vector_size(W * 2), aligned(2), may_alias));
 };
 template <int W> using Vec = typename Types<W>::vec;
 template <int W> using Ints = typename Types<W>::ints;
 
-template <int W> INLINE Vec<W> load(const float* p) { return *reinterpret_cast<const Vec<W>*>(p); }
+template <int W> INLINE Vec<W> load(const float* p) {
+  return *reinterpret_cast<const typename Types<W>::vec_anywhere*>(p);
+}
 template <int W> INLINE Vec<W> load(const Bf16* p) {
-  using Half = typename Types<W>::halves;
-  const Half bits = *reinterpret_cast<const Half*>(p);
+  const typename Types<W>::halves bits = *reinterpret_cast<const typename Types<W>::halves_anywhere*>(p);
   return (Vec<W>)(__builtin_convertvector(bits, typename Types<W>::words) << 16);
 }
-template <int W> INLINE void store(float* p, Vec<W> v) { *reinterpret_cast<Vec<W>*>(p) = v; }
+template <int W> INLINE void store(float* p, Vec<W> v) {
+  *reinterpret_cast<typename Types<W>::vec_anywhere*>(p) = v;
+}
 
 #if defined(__AVX512F__)
 INLINE __m512 load16(const float* v) { return _mm512_loadu_ps(v); }
@@ -84,7 +91,7 @@ template <int W, int S> INLINE void transpose_step(Vec<W>* a) {
 // butterflies take 4.6 cycles a vector and these 4.1. Quarters put together by loads, which saves half of the shuffles:
 // 5.7.
 INLINE void transpose16(Vec<16>* v) {
-  __m512 a[16], b[16];  // by value: a Vec may lie anywhere, an __m512 may not
+  __m512 a[16], b[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; i++) a[i] = (__m512)v[i];
 #pragma GCC unroll 4

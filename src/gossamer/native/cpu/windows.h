@@ -52,10 +52,54 @@ INLINE void windows_part(const Rows& a, int64_t w0, int64_t w1, const float* x, 
   }
 }
 
+// The same for windows of at most 15 columns, all of them: one register holds a window, and zeros behind it, one of which
+// a place without an entry names; a permute reads the lower four bits of each lane, so a byte is two steps as it is.
+template <int GG, int T, class V>
+INLINE void nibbles_part(const Rows& a, const float* x, int64_t ldx, const V* v, const uint8_t* c, __m512 (&acc)[GG][T]) {
+  const int64_t each = a.each() * LANES, windows = a.windows(), steps = windows * a.per;
+  const __mmask16 whole = __mmask16((1u << a.window) - 1), some = __mmask16((1u << (a.cols - (windows - 1) * a.window)) - 1);
+  __m512 seen[T];
+  __m512i named[GG];
+  int64_t w = 0, left = a.per;
+  const auto look = [&]() __attribute__((always_inline)) {
+    const __mmask16 mask = w + 1 < windows ? whole : some;
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) seen[t] = _mm512_maskz_loadu_ps(mask, x + t * ldx + w * a.window);
+  };
+  const auto step = [&](const V* values, int64_t ahead) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int g = 0; g < GG; g++) {
+      __m512 value = load16(values + g * each);
+      asm("" : "+v"(value));
+      if (T == 1) _mm_prefetch((const char*)(values + g * each + ahead), _MM_HINT_T0);
+#pragma GCC unroll 4
+      for (int t = 0; t < T; t++) acc[g][t] = _mm512_fmadd_ps(_mm512_permutexvar_ps(named[g], seen[t]), value, acc[g][t]);
+    }
+    if (--left == 0) {
+      left = a.per;
+      if (++w < windows) look();
+    }
+  };
+  look();
+  for (int64_t q = 0; q < steps; q += 2, v += 2 * LANES, c += LANES) {
+    const int64_t ahead = SOON * LANES + (q + SOON < steps ? 0 : (GG - 1) * each);
+#pragma GCC unroll 4
+    for (int g = 0; g < GG; g++) {
+      named[g] = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)(c + g * each / 2)));
+      if (T == 1) _mm_prefetch((const char*)(c + g * each / 2 + ahead / 2), _MM_HINT_T0);
+    }
+    step(v, ahead);
+    if (q + 1 == steps) break;
+#pragma GCC unroll 4
+    for (int g = 0; g < GG; g++) named[g] = _mm512_srli_epi32(named[g], 4);
+    step(v + LANES, ahead);
+  }
+}
+
 template <int GG, int T, class V>
 static void windows_tokens(const Product& p, int64_t group, const float* x, float* out) {
   const Rows& a = p.a;
-  const int64_t windows = a.windows(), start = group * windows * a.per * LANES;
+  const int64_t windows = a.windows(), start = group * a.each() * LANES;
   const int64_t whole = a.cols < 32 ? 0 : (a.cols - 32) / a.window + 1;
   __m512 acc[GG][T];
 #pragma GCC unroll 4
@@ -64,8 +108,12 @@ static void windows_tokens(const Product& p, int64_t group, const float* x, floa
     for (int t = 0; t < T; t++) acc[g][t] = _mm512_setzero_ps();
   const V* values = a.first_value<V>() + start;
   const int64_t inside = whole < windows ? whole : windows;
-  windows_part<GG, T, false>(a, 0, inside, x, p.ldx, values, a.crd + start, acc);
-  windows_part<GG, T, true>(a, inside, windows, x, p.ldx, values, a.crd + start, acc);
+  if (a.nibbles() && windows) {
+    nibbles_part<GG, T>(a, x, p.ldx, values, a.crd + start / 2, acc);
+  } else {
+    windows_part<GG, T, false>(a, 0, inside, x, p.ldx, values, a.crd + start, acc);
+    windows_part<GG, T, true>(a, inside, windows, x, p.ldx, values, a.crd + start, acc);
+  }
 #pragma GCC unroll 4
   for (int g = 0; g < GG; g++) {
     const int64_t row = (group + g) * LANES, left = a.rows - row;

@@ -9,6 +9,6 @@ Nothing of this is touched before the first kernel is asked for, and nothing nee
 
 from gossamer.native.cuda.cache import SOURCES, cubin
 from gossamer.native.cuda.compiler import CompileError, compiler
-from gossamer.native.cuda.driver import CudaError, Function, function, usable
+from gossamer.native.cuda.driver import CudaError, Function, function, tensor_map, usable
 
-__all__ = ["SOURCES", "CompileError", "CudaError", "Function", "compiler", "cubin", "function", "usable"]
+__all__ = ["SOURCES", "CompileError", "CudaError", "Function", "compiler", "cubin", "function", "tensor_map", "usable"]

@@ -1,7 +1,7 @@
 """The CUDA driver through ctypes: load machine code, launch a function on torch's current stream.
 
-A launch writes its arguments into a buffer of the thread's own and makes one call of the driver: about 3 us. The
-context is torch's (the device's primary one), so tensors, streams, events and graphs are shared with it.
+A launch writes its arguments and its shape into buffers of the thread's own and makes one call of the driver, of about
+3 us. The context is torch's (the device's primary one), so tensors, streams, events and graphs are shared with it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ctypes
 import logging
 import struct
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -21,6 +22,8 @@ from gossamer.native.cuda.compiler import CompileError, compiler
 _INVALID_CONTEXT = 201
 _MAX_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
+_CONFIG = struct.Struct("@7I4xPPI4x")  # CUlaunchConfig: grid, threads, shared memory, stream, attributes, their number
+_CHAINED = struct.pack("@i4xi60x", 6, 1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: allowed
 _LOG = logging.getLogger("gossamer")
 _lock = threading.Lock()
 _functions: dict[tuple[Any, ...], Function] = {}
@@ -44,7 +47,8 @@ def driver() -> Any:
 
 def _declare(lib: Any) -> None:
     uint, pointer = ctypes.c_uint, ctypes.c_void_p
-    lib.cuLaunchKernel.argtypes = (pointer, *(uint,) * 7, pointer, pointer, pointer)
+    lib.cuLaunchKernelEx.argtypes = (pointer,) * 4
+    lib.cuTensorMapEncodeTiled.argtypes = (pointer, uint, uint, *(pointer,) * 5, *(uint,) * 4)
     lib.cuModuleLoadData.argtypes = (pointer, ctypes.c_char_p)
     lib.cuModuleGetFunction.argtypes = (pointer, pointer, ctypes.c_char_p)
     lib.cuFuncSetAttribute.argtypes = (pointer, ctypes.c_int, ctypes.c_int)
@@ -85,13 +89,29 @@ def primary_context(device: int) -> ctypes.c_void_p:
 
 
 class _Local(threading.local):
-    """Arguments of one thread's launches: the buffer, and the list in which the driver finds it."""
+    """What one thread's launches hand to the driver: the arguments, where each one lies, and the shape."""
 
-    def __init__(self, size: int) -> None:
-        self.buffer = ctypes.create_string_buffer(size)
-        self.size = ctypes.c_size_t(size)
-        pointers = (1, ctypes.addressof(self.buffer), 2, ctypes.addressof(self.size), None)
-        self.extra = (ctypes.c_void_p * 5)(*pointers)  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
+    def __init__(self, layout: struct.Struct, offsets: Sequence[int]) -> None:
+        self.arguments = ctypes.create_string_buffer(layout.size)
+        self.config = ctypes.create_string_buffer(_CONFIG.size)
+        start = ctypes.addressof(self.arguments)
+        self._each = (ctypes.c_void_p * len(offsets))(*(start + offset for offset in offsets))
+        self.at = ctypes.addressof(self.config), ctypes.addressof(self._each)
+
+
+def _offsets(parameters: str) -> list[int]:
+    """Where each parameter of a kernel begins, in a buffer of all.
+
+    Examples
+    --------
+    >>> _offsets("P i q"), _offsets("PPiii 128s")
+    ([0, 8, 16], [0, 28])
+    """
+    words = parameters.split()
+    return [
+        struct.calcsize(f"@{''.join(words[:n])}0{word.lstrip('0123456789')[0]}")  # 0P: as aligned as a pointer
+        for n, word in enumerate(words)
+    ]
 
 
 class Function:
@@ -107,26 +127,34 @@ class Function:
         For error messages.
     parameters
         Types of the kernel's parameters as :mod:`struct` writes them: P a pointer, q an int64, i an int32, f a float.
+        A space between two parameters, none between the members of one that is a struct.
     shared
         Bytes of dynamic shared memory.
+    chained
+        May the kernel be set up before the one ahead of it in the stream is done? It must itself wait for that one.
     """
 
-    def __init__(self, handle: ctypes.c_void_p, device: int, name: str, parameters: str, shared: int) -> None:
+    def __init__(
+        self, handle: ctypes.c_void_p, device: int, name: str, parameters: str, shared: int, chained: bool = False
+    ) -> None:
         self._handle, self._device, self._name, self._shared = handle, device, name, shared
         layout = struct.Struct(f"@{parameters}")
         self._pack = layout.pack_into
-        self._local = _Local(layout.size)
-        self._launch = driver().cuLaunchKernel
+        self._local = _Local(layout, _offsets(parameters))
+        self._attributes = ctypes.create_string_buffer(_CHAINED)
+        self._tail = (ctypes.addressof(self._attributes), int(chained))
+        self._launch = driver().cuLaunchKernelEx
         self._stream = torch._C._cuda_getCurrentRawStream
         self._current = torch._C._cuda_getDevice
 
     def __call__(self, grid: tuple[int, int, int], threads: int, *arguments: Any) -> None:
         """Launch a grid of blocks of so many threads on torch's current stream of the device."""
-        local = self._local
-        self._pack(local.buffer, 0, *arguments)
-        if self._current() == self._device:
-            stream = self._stream(self._device)
-            error = self._launch(self._handle, *grid, threads, 1, 1, self._shared, stream, None, local.extra)
+        local, device = self._local, self._device
+        self._pack(local.arguments, 0, *arguments)
+        _CONFIG.pack_into(local.config, 0, *grid, threads, 1, 1, self._shared, self._stream(device), *self._tail)
+        if self._current() == device:
+            config, each = local.at
+            error = self._launch(config, self._handle, each, None)
             if not error:
                 return
             if error != _INVALID_CONTEXT:
@@ -138,11 +166,35 @@ class Function:
         lib = driver()
         check(lib, lib.cuCtxPushCurrent_v2(primary_context(self._device)), "cuCtxPushCurrent")
         try:
-            stream, extra = self._stream(self._device), self._local.extra
-            error = self._launch(self._handle, *grid, threads, 1, 1, self._shared, stream, None, extra)
+            config, each = self._local.at
+            error = self._launch(config, self._handle, each, None)
         finally:
             lib.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
         check(lib, error, f"launching {self._name} with a grid of {grid} x {threads} threads")
+
+
+@lru_cache(maxsize=4096)
+def tensor_map(address: int, width: int, height: int, line: int) -> bytes:
+    """Return how the copy engine finds 64 x 64 boxes of a matrix of 16-bit numbers, 128-byte swizzled in shared memory.
+
+    Parameters
+    ----------
+    address
+        Of the matrix; a multiple of 16.
+    width, height
+        Elements of a line, and lines.
+    line
+        Bytes from one line to the next; a multiple of 16.
+    """
+    lib = driver()
+    room = ctypes.create_string_buffer(192)
+    at = -(-ctypes.addressof(room) // 64) * 64
+    sizes, strides = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(line)
+    box, steps = (ctypes.c_uint32 * 2)(64, 64), (ctypes.c_uint32 * 2)(1, 1)
+    # 1: uint16; then no interleave, 128-byte swizzle, no promotion in the second cache, zeros out of bounds
+    error = lib.cuTensorMapEncodeTiled(at, 1, 2, address, sizes, strides, box, steps, 0, 3, 0, 0)
+    check(lib, error, f"a tensor map of {height} x {width} at {address:#x}, lines of {line} bytes")
+    return ctypes.string_at(at, 128)
 
 
 def architecture(device: int) -> str:
@@ -151,7 +203,9 @@ def architecture(device: int) -> str:
     return "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
 
 
-def function(source: str, name: str, device: int, parameters: str, *, shared: int = 0, **macros: object) -> Function:
+def function(
+    source: str, name: str, device: int, parameters: str, *, shared: int = 0, chained: bool = False, **macros: object
+) -> Function:
     """Return a kernel of a source, compiled with these macros for a device; the same one for the same request.
 
     Parameters
@@ -164,6 +218,8 @@ def function(source: str, name: str, device: int, parameters: str, *, shared: in
         As in :class:`Function`.
     shared
         Bytes of dynamic shared memory that each launch gets.
+    chained
+        As in :class:`Function`.
     **macros
         What the source is configured by.
     """
@@ -174,7 +230,8 @@ def function(source: str, name: str, device: int, parameters: str, *, shared: in
     with _lock:
         if key not in _functions:
             code = cubin(source, architecture(device), macros)
-            _functions[key] = Function(_load(code, name, device, shared), device, name, parameters, shared)
+            handle = _load(code, name, device, shared)
+            _functions[key] = Function(handle, device, name, parameters, shared, chained)
         return _functions[key]
 
 

@@ -28,6 +28,13 @@ __device__ __forceinline__ void wait(unsigned bar, int phase) {
     "@!p bra again;\n}\n" ::"r"(bar), "r"(phase) : "memory");
 }
 
+// The next kernel of the stream may be set up from now on; what this one reads and writes waits for the one before it.
+__device__ __forceinline__ void after_the_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 template <int CLUSTER_SIZE>
 __device__ __forceinline__ void sync_cluster() {
   if (CLUSTER_SIZE > 1) {
@@ -134,6 +141,22 @@ __device__ __forceinline__ void sts128(unsigned at, uint4 v) {
 __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
+
+#if __CUDA_ARCH__ >= 900
+// Four 8 x 8 matrices of b16, in the order of the accumulators; TURN: transposed. A lane gives the address of a line.
+template <bool TURN>
+__device__ __forceinline__ void stmatrix(unsigned at, const unsigned (&w)[4]) {
+  if (TURN)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
+}
+
+// A box of shared memory to its place in a matrix, by the copy engine; a group of its own.
+__device__ __forceinline__ void tensor_store(const void* map, int x, int y, unsigned from) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
+}
+#endif
 
 #if ELEMENT == 1
 #define GS_MMA "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"

@@ -1,24 +1,32 @@
 // y = act(x W' + bias) for a weight in packed V:N:M and up to 8 NT tokens (NT = 1 or 2): bound by the bytes of W.
 //
-// A cluster of blocks takes 64 rows; its blocks share the columns, and so do the WARPS warps of a block. A warp works
-// alone: it keeps DEPTH pieces of 64 rows x 64 compacted columns on their way into shared memory by bulk copies, gathers
-// the columns of x for its next piece while it multiplies this one by mma.sp.m16n8k32, and waits for nobody before the
-// end. Sums are added in a fixed order: by warps, then by blocks over distributed shared memory.
+// A cluster of blocks takes 64 RT rows; its blocks share the columns, and so do the WARPS warps of a block. A warp works
+// alone: it keeps DEPTH pieces of 64 RT rows x 64 compacted columns on their way into shared memory by bulk copies, gathers
+// the columns of x for a piece, multiplies by mma.sp.m16n8k32, and waits for nobody before the end. Sums are added in a
+// fixed order: by warps, then by blocks over distributed shared memory.
 //
 // Floor: the bytes of W, 1.125 * 2/m * 2 rows k, at 4.3 TB/s on an H200: 14336 x 4096 at 2:8 is 33 MB, 7.7 us. What a
-// launch costs beside it is about 3 us.
+// launch costs beside it is about 3 us, half of which is hidden behind the kernel before: blocks are set up while it ends.
+// Tried, and slower: gathering all of x before the first piece (W waits for x: 12.1 us for 11.6 at 2:8 and one token, 28.5
+// for 25.8 at 2:4 and 16), asking for the first pieces of W in the second cache while the kernel before still runs (one
+// piece 0.7 us, eight 2 us slower), clusters of 4 and 8 (their last sums wait for the slowest block).
 //
-// Macros: ELEMENT (0 float16, 1 bfloat16), NT, WARPS, DEPTH, CLUSTER, SETS (1: v is a multiple of 64 or all rows; 4: of
-// 16), GATHER (0: m = 4; 2: m = 8 and k a multiple of
-// 8, a group is one load; 1: any m), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
+// Macros: ELEMENT (0 float16, 1 bfloat16), NT, RT (2: v is a multiple of 128, or all rows), WARPS, DEPTH, CLUSTER, SETS (1: v
+// is a multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4; 1: any m; else m = 8 (GATHER - 1), k a multiple of 8: 8
+// columns are one load), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
 #include "tensor_cores.cuh"
 
 #define THREADS (32 * WARPS)
-#define PIECE 4608  // bytes of 64 x 64
-#define PITCH 144   // bytes of a token's 64 columns in shared memory: no bank conflicts
+#define PIECE (4608 * RT)
+#define PITCH 144  // bytes of a token's 64 columns in shared memory: no bank conflicts
+#define EAGER (SETS == 1 && GATHER <= 2)  // x of the next piece is on its way while this one is multiplied
 constexpr int X_BYTES = SETS * NT * 8 * PITCH;
+#if __CUDA_ARCH__ >= 900
 constexpr int SMEM_X = WARPS * DEPTH * PIECE;
-constexpr int BUFFERS = SETS == 1 ? 2 : 1;
+#else
+constexpr int SMEM_X = 0;
+#endif
+constexpr int BUFFERS = EAGER ? 2 : 1;
 constexpr int SMEM_BAR = SMEM_X + WARPS * BUFFERS * X_BYTES;
 
 struct Problem {
@@ -39,21 +47,22 @@ struct Stream {
   const char* values;
   const char* meta;
   int stride;  // blocks of 64 rows: those of a step lie one after the other
+  int blocks;  // of this piece: the last may have one less than RT
   unsigned at, bar;
   int ahead, end, slot = 0, phase = 0;
 
   __device__ __forceinline__ void fetch(int to, int lane) {
 #if __CUDA_ARCH__ >= 900
     if (ahead < end && lane == 0) {
-      expect_tx(bar + to * 8, PIECE);
-      bulk_copy(at + to * PIECE, values + (long long)ahead * stride * 4096, 4096, bar + to * 8);
-      bulk_copy(at + to * PIECE + 4096, meta + (long long)ahead * stride * 512, 512, bar + to * 8);
+      expect_tx(bar + to * 8, blocks * 4608);
+      bulk_copy(at + to * PIECE, values + (long long)ahead * stride * 4096, blocks * 4096, bar + to * 8);
+      bulk_copy(at + to * PIECE + RT * 4096, meta + (long long)ahead * stride * 512, blocks * 512, bar + to * 8);
     }
     ahead += WARPS;
 #endif
   }
 
-  __device__ __forceinline__ void begin(unsigned smem, int step, int last, int warp, int lane) {
+  __device__ __forceinline__ void prepare(unsigned smem, int step, int last, int warp, int lane) {
     at = smem + warp * DEPTH * PIECE, bar = smem + SMEM_BAR + warp * DEPTH * 8;
     ahead = step, end = last;
 #if __CUDA_ARCH__ >= 900
@@ -61,46 +70,71 @@ struct Stream {
       for (int i = 0; i < DEPTH; ++i) init_bar(bar + i * 8, 1);
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     __syncwarp();
-    for (int i = 0; i < DEPTH; ++i) fetch(i, lane);
 #endif
   }
 
-  __device__ __forceinline__ void take(uint4 (&a)[4][2], unsigned (&m)[4], int step, int lane) {
+  __device__ __forceinline__ void begin(int lane) {
+    for (int i = 0; i < DEPTH; ++i) fetch(i, lane);
+  }
+
+  __device__ __forceinline__ void arrived() {
 #if __CUDA_ARCH__ >= 900
     wait(bar + slot * 8, phase);
-    unsigned from = at + slot * PIECE;
+#endif
+  }
+
+  __device__ __forceinline__ void take(uint4 (&a)[4][2], unsigned (&m)[4], int block, int step, int lane) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      a[i][0] = lds128(from + i * 1024 + lane * 16);
-      a[i][1] = lds128(from + i * 1024 + 512 + lane * 16);
-      m[i] = lds32(from + 4096 + i * 128 + lane * 4);
+#if __CUDA_ARCH__ >= 900
+      unsigned from = at + slot * PIECE;
+      a[i][0] = lds128(from + block * 4096 + i * 1024 + lane * 16);
+      a[i][1] = lds128(from + block * 4096 + i * 1024 + 512 + lane * 16);
+      m[i] = lds32(from + RT * 4096 + block * 512 + i * 128 + lane * 4);
+#else
+      const uint4* from = (const uint4*)(values + ((long long)step * stride + block) * 4096 + i * 1024) + lane;
+      a[i][0] = __ldg(from), a[i][1] = __ldg(from + 32);
+      m[i] = __ldg((const unsigned*)(meta + ((long long)step * stride + block) * 512 + i * 128) + lane);
+#endif
     }
+  }
+
+  __device__ __forceinline__ void next(int lane) {
+#if __CUDA_ARCH__ >= 900
     fence_async();
     __syncwarp();
     fetch(slot, lane);
     if (++slot == DEPTH) slot = 0, phase ^= 1;
-#else
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const uint4* from = (const uint4*)(values + (long long)step * stride * 4096 + i * 1024) + lane;
-      a[i][0] = __ldg(from), a[i][1] = __ldg(from + 32);
-      m[i] = __ldg((const unsigned*)(meta + (long long)step * stride * 512 + i * 128) + lane);
-    }
 #endif
   }
 };
 
-// The columns of x that a warp's next piece needs: [set][token][64 columns], in two buffers. A lane has one group of m
-// columns, for every second token.
+#if GATHER > 1
+// Which bytes of eight columns are two of a group's four: in two words each, which words, and whether they are here at all.
+struct Picks {
+  unsigned in[2], word[2], here[2];
+
+  __device__ __forceinline__ Picks(unsigned cols, unsigned eight) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      unsigned one = cols >> (16 * i) & 255, two = cols >> (16 * i + 8) & 255;
+      in[i] = (one & 3) * 0x22 + 0x10 | ((two & 3) * 0x22 + 0x10) << 8;
+      word[i] = (one & 4 ? 0x54 : 0x10) | (two & 4 ? 0x7600 : 0x3200);
+      here[i] = (one >> 3 == eight ? 0x54 : 0x10) | (two >> 3 == eight ? 0x7600 : 0x3200);
+    }
+  }
+
+  __device__ __forceinline__ unsigned operator()(uint4 x, int i) const {
+    return __byte_perm(__byte_perm(x.x, x.y, in[i]), __byte_perm(x.z, x.w, in[i]), word[i]);
+  }
+};
+#endif
+
+// The columns of x that a piece needs: [token][64 columns] in shared memory. A lane has one group of m columns, for every
+// second token; m = 4 is copied as it is.
 struct Columns {
   int lane, list;
   unsigned cols;  // positions of the four columns, in the step after
-#if GATHER == 2
-  unsigned pick[4];
-  uint4 held[NT * 4];
-#elif GATHER
-  u16 held[NT * 4][4];
-#endif
 
   __device__ __forceinline__ void look(const Problem& p, int step) {
 #if GATHER
@@ -108,24 +142,34 @@ struct Columns {
 #endif
   }
 
+#if GATHER > 1
+  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k) {
+    return token < p.tokens && k < p.k ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
+  }
+#endif
+
+#if EAGER
+#if GATHER == 2
+  unsigned mine;
+  uint4 held[NT * 4];
+#elif GATHER
+  u16 held[NT * 4][4];
+#endif
+
   // Loads are issued here, and stored by `keep`.
   __device__ __forceinline__ void fetch(const Problem& p, int step, unsigned to) {
 #if GATHER
     int k = (step * 16 + (lane & 15)) * p.m;
-#if GATHER == 2  // all 8 columns at once, of which `keep` picks four
-    for (int i = 0; i < 2; ++i) {
-      unsigned one = cols >> (16 * i) & 7, two = cols >> (16 * i + 8) & 7;
-      pick[2 * i] = (one & 3) * 0x22 + 0x10 | ((two & 3) * 0x22 + 0x10) << 8;       // bytes of a half in two words
-      pick[2 * i + 1] = (one < 4 ? 0x10 : 0x54) | (two < 4 ? 0x3200 : 0x7600);      // from the first two words or the last
-    }
+#if GATHER == 2
+    mine = cols;
 #endif
 #pragma unroll
     for (int i = 0; i < NT * 4; ++i) {
       int token = 2 * i + (lane >> 4);
-      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
 #if GATHER == 2
-      held[i] = token < p.tokens && k < p.k ? __ldg((const uint4*)x) : uint4{0, 0, 0, 0};
+      held[i] = eight(p, token, k);
 #else
+      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         int col = (cols >> (8 * c)) & 255;
@@ -146,14 +190,13 @@ struct Columns {
 
   __device__ __forceinline__ void keep(unsigned to) {
 #if GATHER
+#if GATHER == 2
+    Picks pick(mine, 0);
+#endif
 #pragma unroll
     for (int i = 0; i < NT * 4; ++i) {
 #if GATHER == 2
-      unsigned w[2];
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        w[j] = __byte_perm(__byte_perm(held[i].x, held[i].y, pick[2 * j]), __byte_perm(held[i].z, held[i].w, pick[2 * j]),
-                           pick[2 * j + 1]);
+      unsigned w[2] = {pick(held[i], 0), pick(held[i], 1)};
 #else
       unsigned w[2] = {held[i][0] | (unsigned)held[i][1] << 16, held[i][2] | (unsigned)held[i][3] << 16};
 #endif
@@ -163,39 +206,87 @@ struct Columns {
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 #endif
   }
+#else
+  // A group's four columns for all tokens, at once.
+  __device__ __forceinline__ void gather(const Problem& p, int step, unsigned to) {
+    look(p, step);
+    int k = (step * 16 + (lane & 15)) * p.m;
+    unsigned found[NT * 4][2];
+#if GATHER > 1
+#pragma unroll
+    for (int e = 0; e < GATHER - 1; ++e) {
+      Picks pick(cols, e);
+      uint4 x[NT * 4];
+#pragma unroll
+      for (int i = 0; i < NT * 4; ++i) x[i] = eight(p, 2 * i + (lane >> 4), k + e * 8);
+#pragma unroll
+      for (int i = 0; i < NT * 4; ++i)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) found[i][j] = e ? __byte_perm(found[i][j], pick(x[i], j), pick.here[j]) : pick(x[i], j);
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < NT * 4; ++i) {
+      int token = 2 * i + (lane >> 4);
+      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
+      unsigned one[4];
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        int col = (cols >> (8 * c)) & 255;
+        one[c] = token < p.tokens && k + col < p.k ? __ldg(x + col) : 0;
+      }
+      found[i][0] = one[0] | one[1] << 16, found[i][1] = one[2] | one[3] << 16;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < NT * 4; ++i) sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, found[i][0], found[i][1]);
+  }
+#endif
 };
 
-__device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const uint4 (&a)[4][2], const unsigned (&m)[4], unsigned x) {
+// One piece: x of the step is at `x`, as the lanes' addresses for ldmatrix.
+__device__ __forceinline__ void multiply(float (&sum)[RT][4][NT][4], Stream& w, unsigned x, int step, int lane) {
+  w.arrived();
 #pragma unroll
-  for (int set = 0; set < SETS; ++set)
+  for (int block = 0; block < RT; ++block) {
+    if (block >= w.blocks) break;
+    uint4 a[4][2];
+    unsigned m[4];
+    w.take(a, m, block, step, lane);
+    if (block == w.blocks - 1) w.next(lane);
 #pragma unroll
-    for (int tile = 0; tile < NT; ++tile)
+    for (int set = 0; set < SETS; ++set)
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        unsigned b[4];
-        ldmatrix(b, x + (set * NT + tile) * 8 * PITCH + half * 64);
+      for (int tile = 0; tile < NT; ++tile)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          if (SETS == 4 && i != set) continue;
-          if (half == 0)
-            mma_sp<0>(sum[i][tile], a[i][0], b, m[i]);
-          else
-            mma_sp<1>(sum[i][tile], a[i][1], b, m[i]);
+        for (int half = 0; half < 2; ++half) {
+          unsigned b[4];
+          ldmatrix(b, x + (set * NT + tile) * 8 * PITCH + half * 64);
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            if (SETS == 4 && i != set) continue;
+            if (half == 0)
+              mma_sp<0>(sum[block][i][tile], a[i][0], b, m[i]);
+            else
+              mma_sp<1>(sum[block][i][tile], a[i][1], b, m[i]);
+          }
         }
-      }
+  }
 }
 
 // Sums of the warps, then of the blocks, in their order; bias and activation; out.
-__device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[4][NT][4], int row0, int rank) {
-  constexpr int SIZE = NT * 8 * 64;  // [token][64 rows]
+__device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[RT][4][NT][4], int row0, int rank) {
+  constexpr int LINE = 64 * RT + 4, SIZE = NT * 8 * LINE;  // [token][rows], without bank conflicts
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
+  for (int block = 0; block < RT; ++block)
 #pragma unroll
-    for (int tile = 0; tile < NT; ++tile)
+    for (int i = 0; i < 4; ++i)
 #pragma unroll
-      for (int q = 0; q < 4; ++q)
-        sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * 64 + i * 16 + g + 8 * (q >> 1)] = sum[i][tile][q];
+      for (int tile = 0; tile < NT; ++tile)
+#pragma unroll
+        for (int q = 0; q < 4; ++q)
+          sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * LINE + block * 64 + i * 16 + g + 8 * (q >> 1)] = sum[block][i][tile][q];
   __syncthreads();
   for (int at = threadIdx.x; at < SIZE; at += THREADS) {
     float total = 0;
@@ -205,12 +296,12 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
   }
   __syncthreads();
   sync_cluster<CLUSTER>();
-  for (int at = threadIdx.x + THREADS * rank; at < p.tokens * 64; at += THREADS * CLUSTER) {
-    int token = at >> 6, row = row0 + (at & 63);
+  for (int i = threadIdx.x + THREADS * rank; i < p.tokens * 64 * RT; i += THREADS * CLUSTER) {
+    int token = i / (64 * RT), row = row0 + i % (64 * RT), at = token * LINE + i % (64 * RT);
     float total = CLUSTER == 1 ? sums[at] : 0;
     if (CLUSTER > 1)
 #pragma unroll
-      for (int i = 0; i < CLUSTER; ++i) total += load_at(smem + at * 4, i);
+      for (int j = 0; j < CLUSTER; ++j) total += load_at(smem + at * 4, j);
     if (row < p.rows) {
       if (p.bias) total += widen(p.bias[row]);
       *((u16*)(p.y + (long long)token * p.ldy) + row) = narrow(act(total));
@@ -219,7 +310,7 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
   sync_cluster<CLUSTER>();  // another block may still read this one's sums
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
 #if CLUSTER > 1
   __cluster_dims__(CLUSTER, 1, 1)
 #endif
@@ -227,14 +318,16 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
-  int block = blockIdx.x / CLUSTER;
+  int block = blockIdx.x / CLUSTER * RT, all = (p.rows + 63) / 64;
   int from = p.steps * rank / CLUSTER, to = p.steps * (rank + 1) / CLUSTER, step = from + warp;
-  Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, (p.rows + 63) / 64};
-  w.begin(smem, step, to, warp, lane);
+  Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, all, min(RT, all - block)};
+  w.prepare(smem, step, to, warp, lane);
+  after_the_kernel_before();
+  w.begin(lane);
   Columns x{lane, block * 64 / p.v};
-  float sum[4][NT][4] = {};
+  float sum[RT][4][NT][4] = {};
   unsigned here = smem + SMEM_X + warp * BUFFERS * X_BYTES;
-#if SETS == 1
+#if EAGER
   unsigned there = here + X_BYTES;
   x.look(p, step);
   if (step < to) {
@@ -246,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #endif
 #pragma unroll 1
   for (; step < to; step += WARPS) {
-#if SETS == 1
+#if EAGER
     bool more = step + WARPS < to;
     if (more) {
       x.fetch(p, step + WARPS, there);
@@ -255,17 +348,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #else
     for (int set = 0; set < SETS; ++set) {
       x.list = (block * 64 + 16 * set) / p.v;
-      x.look(p, step);
-      x.fetch(p, step, here + set * NT * 8 * PITCH);
-      x.keep(here + set * NT * 8 * PITCH);
+      x.gather(p, step, here + set * NT * 8 * PITCH);
     }
     __syncwarp();
 #endif
-    uint4 a[4][2];
-    unsigned m[4];
-    w.take(a, m, step, lane);
-    multiply(sum, a, m, here + (lane & 7) * PITCH + (lane >> 3) * 16);
-#if SETS == 1
+    multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, step, lane);
+#if EAGER
     if (more) x.keep(there);
     unsigned swap = here;
     here = there, there = swap;

@@ -4,17 +4,22 @@
 // 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
 // 128-byte swizzled shared memory. Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
 //
-// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 630 cycles. Shared memory 914: wgmma
-// reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (37 KB), at 128 bytes a cycle. L2, X
-// and W together 7 TB/s, as many. Measured: 900 for m = 4, 1000 with the gather.
+// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 512 cycles at their peak. Shared memory
+// 928: wgmma reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (36 KB), at 128 bytes a
+// cycle. Measured at m = 4: 920 cycles, shared memory 85 % busy, at 1.6 GHz, to which the GPU slows down for its power
+// limit; 128 x 256 writes more of X and less of W, and runs at 870. L2, X and W together: 8 TB/s, nearly all it has.
+// The result of 4096 x 4096, 33 MB, takes torch's fill_ 11 us to write; that is all that 2:100 may take at 15 times cuBLAS.
+// Results leave by the copy engine (send), so that a tile's writing goes on under the next tile: 2 us of 44 at 2:16.
 // Tried, and slower: W straight from global memory to registers (L2 is then the bound, and its latency); pairs of blocks
 // that share W by multicast (no change: shared memory is the bound); bulk copies of 4 KB of W (30 % slower: hence the
 // order of the values); results through shared memory and one bulk copy a row (the copies are too small); arriving at
-// barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight).
+// barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight);
+// tiles of 256 x 176, whose three waves move 6 % less (104 us for 80 at 2:8: three warps are too few to gather).
 //
 // Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens, FEEDERS (128 or 256; NB = 256
-// leaves registers for 128 only), STAGES, GATHER (0: all columns, m = 4), X_TOKENS (1: X is token-major; GATHER = 0 only),
-// Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
+// leaves registers for 128 only), STAGES, OUT (blocks of 64 x 64 results that a warpgroup has on their way; 0: it stores
+// from registers), GATHER (0: all columns, m = 4), X_TOKENS (1: X is token-major; GATHER = 0 only), Y_TOKENS (1: D is
+// token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
 #include "tensor_cores.cuh"
 #include "wgmma.cuh"
 
@@ -25,7 +30,8 @@
 constexpr int B_BYTES = BN * 128;
 constexpr int A_BYTES = BM * 64;
 constexpr int META_BYTES = BM * 8;
-constexpr int SMEM_A = STAGES * B_BYTES;
+constexpr int BLOCK = 8192;  // bytes of 64 x 64 results
+constexpr int SMEM_A = STAGES * B_BYTES + CONSUMERS * OUT * BLOCK;
 constexpr int SMEM_META = SMEM_A + STAGES * A_BYTES;
 constexpr int SMEM_BAR = SMEM_META + STAGES * META_BYTES;
 constexpr int SMEM_LIST = SMEM_BAR + 16 * STAGES;  // 64 bytes a step
@@ -50,6 +56,10 @@ struct Problem {
   int tiles_m, tiles_n;
 };
 
+struct alignas(64) Map {  // of D, for copies by the copy engine: written by the driver
+  unsigned long long opaque[16];
+};
+
 __device__ __forceinline__ unsigned full_bar(unsigned smem, int slot) { return smem + SMEM_BAR + slot * 8; }
 __device__ __forceinline__ unsigned empty_bar(unsigned smem, int slot) { return smem + SMEM_BAR + (STAGES + slot) * 8; }
 
@@ -64,13 +74,18 @@ __device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int til
   bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * 512, blocks * 512, bar);
 }
 
-constexpr int CHUNKS = BN / 8, PER = 64 * CHUNKS / FEEDERS;  // of 16 bytes in a row of X; rows that a thread fetches
+constexpr int CHUNKS = BN / 8;  // of 16 bytes in a row of X
+constexpr int PER = 64 * CHUNKS / FEEDERS;  // that a thread fetches
 
-// The rows of X that 64 compacted columns need, BN tokens wide. Four warps issue all copies of a block, so each instruction
-// between two copies counts: the addresses of a step are made before its buffer is free.
+// The rows of X that 64 compacted columns need, BN tokens wide. Few warps issue all copies of a block, so each instruction
+// between two copies counts: the addresses of a step are made before its buffer is free, if there are registers for them.
+constexpr bool EARLY = PER <= 8;
+
 struct Feeder {
-  const char* from;      // of this thread in the step
-  const char* src[PER];
+  const char* from;      // of this thread in the next step
+  const char* at;        // in this step
+  const char* src[EARLY ? PER : 1];
+  unsigned cols[X_TOKENS ? 1 : PER / 4];  // positions of the shared columns
   unsigned to;           // in the buffer
   int first;             // row, or token, that this thread begins with
 
@@ -89,36 +104,47 @@ struct Feeder {
     asm volatile("" : "+l"(from), "+r"(to));  // computed once
   }
 
+  // Of copy i, if those before have been asked for.
+  __device__ __forceinline__ const char* address(const Problem& p, int i) {
+#if GATHER
+    unsigned pos = __byte_perm(cols[i / 4], 0, 0x4440 + i % 4);
+    return at + (long long)(i / 4) * (p.m * p.ldx) + (unsigned long long)pos * (unsigned)p.ldx;
+#else
+    const char* line = at;
+    at += X_TOKENS ? FEEDERS / 8 * p.ldx : p.ldx;
+    asm volatile("" : "+l"(at));  // one address, not all
+    return line;
+#endif
+  }
+
   // The addresses of the next step.
   __device__ __forceinline__ void aim(const Problem& p, unsigned list, int step) {
+    at = from;
 #if X_TOKENS
-#pragma unroll
-    for (int i = 0; i < PER; ++i) src[i] = from + (long long)i * (FEEDERS / 8 * p.ldx);
     from += 128;
 #else
+    if (GATHER)
 #pragma unroll
-    for (int four = 0; four < PER / 4; ++four) {
-      unsigned cols = GATHER ? lds32(list + step * 64 + first + four * 4) : 0x03020100;
-      const char* group = from + (long long)four * (p.m * p.ldx);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        unsigned pos = GATHER ? __byte_perm(cols, 0, 0x4440 + i) : i;
-        src[four * 4 + i] = group + (unsigned long long)pos * (unsigned)p.ldx;
-      }
-    }
+      for (int four = 0; four < PER / 4; ++four) cols[four] = lds32(list + step * 64 + first + four * 4);
     from += 16ll * p.m * p.ldx;
 #endif
+    if (EARLY)
 #pragma unroll
-    for (int i = 0; i < PER; ++i) asm volatile("" : "+l"(src[i]));
+      for (int i = 0; i < PER; ++i) {
+        src[i] = address(p, i);
+        asm volatile("" : "+l"(src[i]));
+      }
   }
+
+  __device__ __forceinline__ const char* source(const Problem& p, int i) { return EARLY ? src[EARLY ? i : 0] : address(p, i); }
 
   __device__ __forceinline__ unsigned place(unsigned dst, int i) {
     return X_TOKENS ? dst + to + i * FEEDERS * 16 : ((dst + to) ^ (i % 8 << 4)) + i * 128;
   }
 
-  __device__ __forceinline__ void copy(unsigned dst) {
+  __device__ __forceinline__ void copy(const Problem& p, unsigned dst) {
 #pragma unroll
-    for (int i = 0; i < PER; ++i) copy16<true>(place(dst, i), src[i], 16);
+    for (int i = 0; i < PER; ++i) copy16<true>(place(dst, i), source(p, i), 16);
   }
 
   // Where the tile or the step reaches beyond X: zeros.
@@ -132,7 +158,8 @@ struct Feeder {
       bool in = (step * 16 + (first + i) / 4) * p.m + pos < p.k;
       int bytes = in ? (p.tokens - n0 - (int)threadIdx.x % CHUNKS * 8) * 2 : 0;
 #endif
-      copy16<false>(place(dst, i), bytes > 0 ? src[i] : p.x, clamp16(bytes));
+      const char* line = source(p, i);
+      copy16<false>(place(dst, i), bytes > 0 ? line : p.x, clamp16(bytes));
     }
   }
 };
@@ -163,7 +190,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
       wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
       if (threadIdx.x == 0) fetch_w(p, smem, tile_m, step, ring.slot);
       if (step < whole)
-        feeder.copy(smem + ring.slot * B_BYTES);
+        feeder.copy(p, smem + ring.slot * B_BYTES);
       else
         feeder.copy_edge(p, smem + ring.slot * B_BYTES, list, n0, step);
       arrive_when_copied(full_bar(smem, ring.slot));
@@ -174,64 +201,64 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
   asm volatile("cp.async.wait_all;");
 }
 
+// A part of W in registers: 64 rows x 64 compacted columns of a warpgroup.
 struct Fragment {
-  uint4 a[MT][2];
-  unsigned meta[MT];
-};
+  uint4 a[2];
+  unsigned meta;
 
-__device__ __forceinline__ void hold(const Fragment& f) {  // its registers are read until the product is complete
-#pragma unroll
-  for (int i = 0; i < MT; ++i) {
-    asm volatile("" ::"r"(f.a[i][0].x), "r"(f.a[i][0].y), "r"(f.a[i][0].z), "r"(f.a[i][0].w), "r"(f.meta[i]));
-    asm volatile("" ::"r"(f.a[i][1].x), "r"(f.a[i][1].y), "r"(f.a[i][1].z), "r"(f.a[i][1].w));
+  __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
+    asm volatile("" ::"r"(a[0].x), "r"(a[0].y), "r"(a[0].z), "r"(a[0].w), "r"(meta));
+    asm volatile("" ::"r"(a[1].x), "r"(a[1].y), "r"(a[1].z), "r"(a[1].w));
   }
-}
+};
 
 struct Consumer {
   unsigned smem;
   int wm, wn, warp, lane;
   Ring ring;
-  int held = -1;  // the slot of the product in flight
+  int held = -1;  // the slot that the product in flight reads
 
   __device__ __forceinline__ void release() {
     if (held >= 0 && lane == 0) arrive(empty_bar(smem, held));
   }
 
-  // One step: its part of W is loaded to registers while the last product runs.
-  __device__ __forceinline__ void step(float (&acc)[MT][NB / 2], Fragment& now, Fragment& before, bool first) {
+  // One step, of number 2 n + ODD. Two fragments take turns: one is loaded while the product of the other runs.
+  template <int ODD>
+  __device__ __forceinline__ void step(float (&acc)[MT][NB / 2], Fragment (&f)[2], bool first) {
     wait(full_bar(smem, ring.slot), ring.phase);
     fence_async();  // what cp.async wrote is read by the tensor cores
     unsigned a = smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
     unsigned meta = smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
-#pragma unroll
-    for (int i = 0; i < MT; ++i) {
-      now.a[i][0] = lds128(a + i * 4096);
-      now.a[i][1] = lds128(a + i * 4096 + 512);
-      now.meta[i] = lds32(meta + i * 512);
-    }
     constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // 32 columns further
     unsigned long long desc = descriptor(smem + ring.slot * B_BYTES + wn * NB * 128, 8192, 1024);
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-    for (int i = 0; i < MT; ++i) wgmma_sp<0, TURN>(acc[i], now.a[i][0], desc, now.meta[i], !first);
-#pragma unroll
-    for (int i = 0; i < MT; ++i) wgmma_sp<1, TURN>(acc[i], now.a[i][1], desc + (HALF >> 4), now.meta[i], 1);
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-    hold(before);
-    release();
-    held = ring.slot;
+    for (int i = 0; i < MT; ++i) {
+      constexpr int SINGLE = MT == 1 ? ODD : 0;
+      Fragment& now = f[(i + SINGLE) & 1];
+      now.a[0] = lds128(a + i * 4096), now.a[1] = lds128(a + i * 4096 + 512), now.meta = lds32(meta + i * 512);
+      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta, !first);
+      wgmma_sp<1, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta, 1);
+      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      f[(i + SINGLE + 1) & 1].hold();
+      if (i == 0) {  // the last product of the step before is complete
+        release();
+        held = ring.slot;
+      }
+    }
     ring.next();
   }
 
-  __device__ __forceinline__ void finish(Fragment& a, Fragment& b) {
+  __device__ __forceinline__ void finish(Fragment (&f)[2]) {
     asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-    hold(a), hold(b);
+    f[0].hold(), f[1].hold();
     release();
     held = -1;
   }
 };
 
+#if !OUT
 // 16 rows x NB tokens of a warp, straight from registers: the four threads that hold 16 bytes together exchange what they
 // have, so that each stores 16 bytes.
 __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 2], int row0, int n0, int lane) {
@@ -265,29 +292,73 @@ __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 
 #endif
   }
 }
+#endif
 
-__device__ __forceinline__ void consume(const Problem& p, unsigned smem) {
+#if OUT
+// The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
+// tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token.
+__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const float (&acc)[MT][NB / 2], int group, int row0, int n0) {
+  int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
+  unsigned base = smem + STAGES * B_BYTES + group * OUT * BLOCK;
+  int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
+#pragma unroll
+  for (int i = 0; i < MT; ++i) {
+    int row = row0 + i * 64 + warp * 16 + (lane >> 2);
+    float shift0 = p.bias && row < p.rows ? widen(p.bias[row]) : 0.f;
+    float shift1 = p.bias && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
+#pragma unroll
+    for (int part = 0; part < NB / 64; ++part) {
+      unsigned block = base + (i * (NB / 64) + part) % OUT * BLOCK;
+      if (thread == 0) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(OUT - 1) : "memory");
+      asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const float* d = acc[i] + 4 * (part * 8 + j);
+        unsigned w[4] = {pack2(act(d[0] + shift0), act(d[1] + shift0)), pack2(act(d[2] + shift1), act(d[3] + shift1)),
+                         pack2(act(d[4] + shift0), act(d[5] + shift0)), pack2(act(d[6] + shift1), act(d[7] + shift1))};
+        int eight = j + (lane >> 4);  // tokens, in the block
+#if Y_TOKENS
+        stmatrix<true>(block + (eight * 8 + line) * 128 + (((warp * 2 + other) ^ line) << 4), w);
+#else
+        stmatrix<false>(block + (warp * 16 + other * 8 + line) * 128 + ((eight ^ line) << 4), w);
+#endif
+      }
+      fence_async();
+      asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
+      if (thread == 0) {
+        int r = row0 + i * 64, n = n0 + part * 64;
+        tensor_store(&map, Y_TOKENS ? r : n, Y_TOKENS ? n : r, block);
+      }
+    }
+  }
+}
+#endif
+
+__device__ __forceinline__ void consume(const Problem& p, const Map& map, unsigned smem) {
   int group = threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
   Consumer c{smem, group % WM, group / WM, warp, lane};
   for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
-    int row = tile % p.tiles_m * BM + c.wm * MT * 64 + warp * 16;
+    int row = tile % p.tiles_m * BM + c.wm * MT * 64;
     int n0 = tile / p.tiles_m * BN + c.wn * NB;
     float acc[MT][NB / 2];
     Fragment f[2];
     for (int s = 0; s < p.steps; s += 2) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (s + i >= p.steps) break;
-        c.step(acc, f[i], f[1 - i], s + i == 0);
-      }
+      c.step<0>(acc, f, s == 0);
+      if (s + 1 < p.steps) c.step<1>(acc, f, false);
     }
-    c.finish(f[0], f[1]);
+    c.finish(f);
+#if OUT
+    send(p, map, smem, acc, group, row, n0);
+#else
 #pragma unroll
-    for (int i = 0; i < MT; ++i) store(p, acc[i], row + i * 64, n0, lane);
+    for (int i = 0; i < MT; ++i) store(p, acc[i], row + i * 64 + warp * 16, n0, lane);
+#endif
   }
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) vnm_many(const __grid_constant__ Problem p) {
+extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) 
+vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x)  // below the last rows: valid, if unused
@@ -301,11 +372,12 @@ extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) vnm_m
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncthreads();
+  after_the_kernel_before();
   if (threadIdx.x < FEEDERS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEEDERS == 128 ? 72 : 40));
     produce(p, smem);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
-    consume(p, smem);
+    consume(p, map, smem);
   }
 }
