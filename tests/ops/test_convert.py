@@ -207,6 +207,18 @@ def test_memory_of_its_own():
     assert a.values().abs().sum() > 0
 
 
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 10), (3, 32), (1, 16), (2, 15)])
+@pytest.mark.parametrize("shape", [(16, 64), (37, 50), (1, 3), (33, 97)])
+def test_packed_n_of_m(n, m, shape):
+    x = gs.sparsify(torch.randn(shape), gs.NM(n, m), format=gs.Dense())
+    for format in (PackedNM(n, m), PackedNM(n, m, order=(1, 0))):
+        x = x if format.order is None else x.T.contiguous()
+        want = by_torch(x, format)
+        same(gs.from_dense(x, format), want)
+        same(want.to_format(gs.CSC()), by_torch(x, gs.CSC()))
+        same(by_torch(x, gs.COO()).to_format(format), want)
+
+
 def test_a_level_that_does_not_hold_it_refuses():
     x = torch.ones(20, 40)
     with pytest.raises(ValueError, match="a row needs 40 places, but the level has a width of 3"):

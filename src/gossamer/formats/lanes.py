@@ -149,7 +149,7 @@ class FixedLanes(Level):
     def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
         most = int(counts.max()) if counts.numel() else 0
         self._require_share(most <= self.width, most, self.width, size)
-        return {"crd": torch.full((parents * self.width,), size, dtype=torch.uint8)}
+        return {"crd": self._stored(torch.full((parents * self.width,), size, dtype=torch.uint8))}
 
     def stored(self, arrays: Arrays, parents: int, size: int) -> None:
         if self.parts > 1:
@@ -217,6 +217,12 @@ class HalfLanes(FixedLanes):
 
     walk: ClassVar[Walk] = FixedLanes.walk._replace(
         coord="crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15", real="(crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15) < size"
+    )
+    # a half holds `size` before, so that this leaves the coordinate there
+    store: ClassVar[Store | None] = Store(
+        "(p / 16 * width + rank) * 16 + p % 16",
+        "crd[(p / 16 * width + rank) / 2 * 16 + p % 16] ^= (i ^ size) << (p / 16 * width + rank) % 2 * 4",
+        "coordinates",
     )
 
     def _stored(self, crd: Tensor) -> Tensor:
