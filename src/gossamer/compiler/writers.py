@@ -11,7 +11,8 @@ from gossamer.compiler.conversion import named
 class Part(NamedTuple):
     """A level of a stack that is written: what it says of itself, the type of its arrays, its integers.
 
-    Dense levels at the end are ``whole``: what they store below a position, those above see as one entry.
+    Dense levels at the end are ``whole``: what they store below a position, those above see as one entry. ``ordered``
+    levels have their positions in the order of the entries.
     """
 
     at: str
@@ -19,6 +20,7 @@ class Part(NamedTuple):
     counts: str
     merges: bool
     whole: bool
+    ordered: bool
     arrays: tuple[tuple[str, str], ...]  # name and C type, those too that are only needed while writing
     numbers: tuple[str, ...] = ()
 
@@ -61,7 +63,7 @@ def _pass(parts: Sequence[Part], depth: int, sizes: Sequence[str]) -> str:
     lines += [f"  const long {name} = z[{k}];" for k, name in enumerate(sizes)]
     last = min(depth + 1, len(parts))
     for m in range(last):
-        lines.append(f"  long p{m} = 0, rank{m} = 0;")
+        lines.append(f"  long p{m} = {-_counts_on(parts, m)}, rank{m} = 0;")
     lines += ["  KEY last = n ? ~key[0] : 0;", "  for (long k = 0; k < n; ++k) {", "    const KEY now = key[k];"]
     for m, part in enumerate(parts[:last]):
         parent = f"p{m - 1}" if m else "0"
@@ -69,25 +71,31 @@ def _pass(parts: Sequence[Part], depth: int, sizes: Sequence[str]) -> str:
         names = {"p": parent, "i": f"i{m}", "at": f"p{m}", "size": f"n{m}", "rank": f"rank{m}"}
         names |= {name: f"{name}{m}" for name in (*(a for a, _ in part.arrays), *part.numbers)}
         new, above = _changes(parts, m), _changes(parts, m - 1)
-        ranked = "rank" in part.at
-        counting = m == depth
         lines.append(f"    const long i{m} = {bits};")
-        if counting:
+        if m == depth:
             if part.counts == "entries":
                 lines.append(f"    ++out[{parent} * n{m} + i{m}];")
             else:
                 lines.append(f"    out[{parent}] += {new};")
             continue
-        if ranked:
-            first = f"{above} || k == 0" if m else "k == 0"
-            lines.append(f"    rank{m} = {first} ? 0 : rank{m} + ({new});")
-        lines.append(f"    p{m} = {named(part.at, names)};")
+        if _counts_on(parts, m):
+            lines.append(f"    p{m} += {new};")
+        else:
+            if "rank" in part.at:
+                first = f"{above} || k == 0" if m else "k == 0"
+                lines.append(f"    rank{m} = {first} ? 0 : rank{m} + ({new});")
+            lines.append(f"    p{m} = {named(part.at, names)};")
         if store and part.write:
             lines.append(f"    {named(part.write, names)};")
     if store:
         lines.append(f"    if (out) out[k] = p{len(parts) - 1};")
     lines += ["    last = now;", "  }", "}", ""]
     return "\n".join(lines)
+
+
+def _counts_on(parts: Sequence[Part], m: int) -> bool:
+    """Is the position just the next one, so that it needs no array? So it is where all parents come in order."""
+    return parts[m].at == "pos[p] + rank" and all(part.ordered for part in parts[:m])
 
 
 def _changes(parts: Sequence[Part], m: int) -> str:

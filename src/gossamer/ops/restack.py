@@ -131,8 +131,9 @@ def _part(level: Level, dtype: torch.dtype) -> writers.Part:
     store, made = level.store, level.prepare(torch.zeros(0, dtype=dtype), 0, 1, dtype)
     assert store is not None
     arrays = tuple((name, C_INDEX[array.dtype]) for name, array in made.items())
-    whole = level.full and not level.arrays
-    return writers.Part(store.at, store.write, store.counts, level.merges, whole, arrays, tuple(level.numbers(made)))
+    whole, ordered = level.full and not level.arrays, level.walk is not None and level.walk.ordered
+    numbers = tuple(level.numbers(made))
+    return writers.Part(store.at, store.write, store.counts, level.merges, whole, ordered, arrays, numbers)
 
 
 def _run(
