@@ -1,12 +1,12 @@
 """The compiled kernels against what a user would call instead, and the floors that they must reach.
 
-    python benchmarks/compiler.py [--quick] [--alone] [--out FILE]
+    python benchmarks/compiler.py [--quick | --large] [--alone] [--out FILE]
 
 SpMM and SpMV against ``torch.sparse`` CSR (with 64-bit indices, as ``to_sparse_csr`` makes it, and with 32-bit ones),
 sparse x sparse against scipy (with patterns seen before, and with new ones, which are planned and counted first), SDDMM
 against ``torch.sparse.sampled_addmm``, MTTKRP against ``torch.einsum`` on dense tensors; then what a build, a disk hit
 and a warm call cost. Calls that are compared take turns, and the fastest of each counts. ``--alone`` times one thread
-by its own processor time, which other work on the machine disturbs less.
+by its own processor time, which other work on the machine disturbs less. Conversions are in ``conversions.py``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MATRICES = (
     (20000, 0.001),
     (20000, 0.01),
     (20000, 0.05),
-)  # 20,000 rows with 20 % would be 80 million entries: more than the time of this run
+)  # 20,000 rows with 20 % are 80 million entries, more than the time of this run: --large
 QUICK = ((2000, 0.01), (2000, 0.05))
 WIDTHS = (32, 128, 512)
 CLOCK = time.perf_counter
@@ -173,6 +173,33 @@ def _say(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
     print(about, *(f"{r['what']}{r['width'] or ''} {r['speedup']:.2f}x" for r in same[-10:]), sep="  ", flush=True)
 
 
+def large(rows: int = 20000, density: float = 0.2) -> dict[str, Any]:
+    """SpMM and SpMV of the largest matrix, 80 million entries: once, since a turn takes a minute. About 3 GB."""
+    generator = torch.Generator().manual_seed(0)
+    counts, columns = [], []
+    for _ in range(0, rows, 1000):  # a mask of all of it would be as large as the rest together
+        mask = torch.rand(1000, rows, generator=generator) < density
+        counts.append(mask.sum(1))
+        columns.append(mask.nonzero()[:, 1].int())
+    pos = torch.zeros(rows + 1, dtype=torch.int32)
+    torch.cumsum(torch.cat(counts), 0, dtype=torch.int32, out=pos[1:])
+    crd = torch.cat(columns)
+    values = torch.randn(crd.numel(), generator=generator)
+    structure = gs.formats.Structure(gs.CSR(), (rows, rows), {"pos1": pos, "crd1": crd}, values.device)
+    a = gs.SparseTensor(values, structure)
+    narrow = torch.sparse_csr_tensor(pos, crd, values, a.shape)
+    wide = torch.sparse_csr_tensor(pos.long(), crd.long(), values, a.shape)
+    found = []
+    with torch.no_grad(), gs.dense_from(None):
+        for width in (1, *WIDTHS):
+            x = torch.randn(rows) if width == 1 else torch.randn(rows, width)
+            expression, other = ("ij,j->i", torch.mv) if width == 1 else ("ik,kj->ij", torch.mm)
+            times = race((gs.einsum, expression, a, x), (other, wide, x), (other, narrow, x))
+            found.append({"width": width, "nnz": a.nnz, **_times(times)})
+            print(found[-1], flush=True)
+    return {"rows": rows, "density": density, "threads": torch.get_num_threads(), "rows_timed": found}
+
+
 def crossover() -> dict[str, float]:
     """From which density on a dense product is faster than the sparse one: the smallest one found, by width."""
     found = {}
@@ -187,28 +214,6 @@ def crossover() -> dict[str, float]:
                 found[str(width)] = density
                 break
     return found
-
-
-def conversions() -> dict[str, dict[str, float]]:
-    """Milliseconds of a conversion between matrices: compiled, by a sort as other formats are, and by scipy."""
-    a, found = matrix(8000, 0.01, "uniform"), {}
-    for source, target in (("csr", "csc"), ("csr", "coo"), ("csc", "csr"), ("coo", "csr"), ("coo", "csc")):
-        formats = {"csr": gs.CSR(), "csc": gs.CSC(), "coo": gs.COO()}
-        x, other = a.to_format(formats[source]), a.to_scipy().asformat(source)
-        ours, sort, theirs = race(
-            (_converted, x, formats[target], True), (_converted, x, formats[target], False), (other.asformat, target)
-        )
-        found[f"{source} to {target}"] = {"ours_ms": ours, "by_sort_ms": sort, "scipy_ms": theirs}
-    return {pair: {k: round(v, 3) for k, v in times.items()} for pair, times in found.items()}
-
-
-def _converted(x: gs.SparseTensor, format: gs.Format, compiled: bool) -> torch.Tensor:
-    """Convert a tensor whose structure nothing is known about yet."""
-    structure = gs.formats.Structure(x.format, x.shape, x.structure.arrays, x.structure.device)
-    fresh = gs.SparseTensor(x.values(), structure)
-    if compiled:
-        return fresh.to_format(format)
-    return gs.tensor.from_entries(*gs.tensor.entries_of(fresh), x.shape, format)
 
 
 _FIRST = """
@@ -277,7 +282,6 @@ def run(quick: bool = False) -> dict[str, Any]:
     with torch.no_grad():
         rows = products(quick) + tensors(quick)
         crossing = {} if quick else crossover()
-        turned = {} if quick else conversions()
     machine = {
         "processor": platform.processor() or platform.machine(), "threads": threads, "clock": CLOCK.__name__,
         "torch": torch.__version__,
@@ -288,7 +292,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         "summary": summary(rows),
         "latency": latency(),
         "crossover": crossing,
-        "conversions": turned,
         "rows": rows,
     }
 
@@ -298,11 +301,17 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="two matrices, nothing written")
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--alone", action="store_true", help="one thread, by its processor time")
+    parser.add_argument("--large", action="store_true", help="only 20,000 rows with 20 %% of their entries, once")
     args = parser.parse_args(argv)
     if args.alone:
         global CLOCK
         CLOCK = time.thread_time
         torch.set_num_threads(1)
+    if args.large:
+        warnings.simplefilter("ignore", UserWarning)
+        path = args.out.with_name("compiler-large.json")
+        path.write_text(json.dumps(large(), indent=1) + "\n")
+        return
     result = run(args.quick)
     print(json.dumps({k: v for k, v in result.items() if k != "rows"}, indent=1))
     if not args.quick:

@@ -23,6 +23,12 @@ from torch import Tensor
 
 from gossamer.formats import Dense, Format, Structure, as_format, checks
 from gossamer.formats.structure import Matrix
+from gossamer.formats.values import cleared as cleared
+from gossamer.formats.values import mask_padding as mask_padding
+from gossamer.formats.values import placed as placed
+from gossamer.formats.values import read as read
+from gossamer.formats.values import scatter as scatter
+from gossamer.formats.values import summed as summed
 
 
 class SparseTensor(torch.Tensor):
@@ -272,6 +278,7 @@ class _Handlers:
     to_torch: Callable[[SparseTensor], Tensor]
     to_scipy: Callable[[SparseTensor], Any]
     convert: Callable[[SparseTensor, Format], SparseTensor | None]
+    from_entries: Callable[[Tensor, Tensor, Sequence[int], Format], SparseTensor | None]
 
 
 _handlers = _Handlers()
@@ -377,36 +384,21 @@ def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
 
 
 def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Tensor:
-    """Build a tensor from entries in any order, each key once."""
+    """Build a tensor from entries in any order; those of the same key are summed."""
     if isinstance(format, Dense):
         flat = values.new_zeros(torch.Size(shape).numel())
         return flat.index_put((keys,), values).view(shape)
+    made = _handlers.from_entries(keys, values, shape, format)
+    if made is not None:
+        return made
     if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
-        order = torch.argsort(keys)
-        keys, values = keys[order], values[order]
+        keys, order = torch.sort(keys, stable=True)
+        values = values[order]
+        if not bool((keys[1:] > keys[:-1]).all()):
+            keys, group = torch.unique_consecutive(keys, return_inverse=True)
+            values = summed(values, group, keys.numel())
     structure, place = Structure.from_keys(format, keys, shape)
     return build(placed(values, place, structure), structure)
-
-
-def placed(entries: Tensor, place: Tensor | None, structure: Structure) -> Tensor:
-    """Values of a structure from its entries: each at its place, zeros in the padding."""
-    shape = structure.value_shape
-    if place is None:
-        return entries.reshape(shape)
-    flat = entries.new_zeros(torch.Size(shape).numel())
-    return flat.index_put((place,), entries).view(shape)
-
-
-def scatter(values: Tensor, structure: Structure) -> Tensor:
-    """Return the dense tensor with these values."""
-    if structure.plain:
-        return values.reshape(structure.shape).clone()
-    flat = values.reshape(-1)
-    out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
-    if torch.compiler.is_compiling() and out.numel():  # a trace can't count the entries: padding adds its zeros at 0
-        return out.index_put((structure.places()[0],), flat, accumulate=True).view(structure.shape)
-    keys, where = structure.entries()
-    return out.index_put((keys,), flat if where is None else flat[where]).view(structure.shape)
 
 
 def gather(tensor: Tensor, structure: Structure) -> Tensor:
@@ -415,16 +407,7 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
         if tensor.structure.same(structure):
             return values_of(tensor)
         return _gather_sparse(tensor, structure)
-    if structure.plain:
-        valid = structure.valid()
-        values = tensor.reshape(structure.value_shape)
-        return values if valid is None else cleared(values, valid)
-    if torch.compiler.is_compiling() and structure.shape.numel():
-        keys, valid = structure.places()
-        flat = tensor.reshape(-1)[keys]
-        return (flat if valid is None else flat.masked_fill(~valid, 0)).reshape(structure.value_shape)
-    keys, where = structure.entries()
-    return placed(tensor.reshape(-1)[keys], where, structure)
+    return read(tensor, structure)
 
 
 def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
@@ -437,33 +420,6 @@ def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
         return values.new_zeros(structure.value_shape)
     hit = have[found] == keys
     return placed(torch.where(hit, values[found], 0), where, structure)
-
-
-def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) -> Tensor:
-    """Put zeros back into the padding."""
-    valid = structure.valid()
-    if valid is None:
-        return values
-    return cleared(values, valid, inplace)
-
-
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-
-
-def cleared(values: Tensor, valid: Tensor, inplace: bool = False) -> Tensor:
-    """Values with zeros where ``valid`` is False.
-
-    As integers times 0 or 1: NaN and inf go, the rest keeps its bits, and on a CPU it is 4.7 times as fast as
-    ``masked_fill`` (which autograd and traces get, since they can't follow bits).
-    """
-    plain = type(values) is Tensor and values.dtype.is_floating_point and values.element_size() in _BITS
-    if not plain or torch.compiler.is_compiling() or (torch.is_grad_enabled() and values.requires_grad):
-        return values.masked_fill_(~valid, 0) if inplace else values.masked_fill(~valid, 0)
-    bits = values.detach().view(_BITS[values.element_size()])
-    if not inplace:
-        return (bits * valid).view(values.dtype)
-    bits.mul_(valid)
-    return values
 
 
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:

@@ -129,3 +129,55 @@ def test_without_a_compiler_everything_works_and_plans_can_be_read(tmp_path, mis
     assert done.returncode == 0, done.stderr
     assert "for" in done.stdout
     assert not (tmp_path / "kernels").exists()
+
+
+OLDER = """
+import torch, gossamer as gs
+torch.manual_seed(0)
+def close(expression, *args, **out):
+    got = gs.einsum(expression, *args, **out)
+    dense = [a.to_dense() for a in args]
+    want = torch.einsum(expression, *dense)
+    if expression == "ij,ik,jk->ij":
+        assert got.structure is args[0].structure
+    assert torch.allclose(got.to_dense(), want, atol=1e-3), expression
+with gs.dense_from(None):
+    for dtype in (torch.float32, torch.float64):
+        for density in (0.02, 0.3):
+            a = gs.sparsify(torch.randn(90, 200, dtype=dtype), f"{1 - density:.0%}", format=gs.CSR())
+            b = gs.sparsify(torch.randn(200, 150, dtype=dtype), f"{1 - density:.0%}", format=gs.CSR())
+            close("ik,kj->ij", a, b)                                  # a workspace with bytes
+            close("ij,ik,jk->ij", a, torch.randn(90, 64, dtype=dtype), torch.randn(200, 64, dtype=dtype))
+            for width in (1, 7, 64, 130):
+                close("ik,kj->ij", a, torch.randn(200, width, dtype=dtype))
+            close("ij,j->i", a, torch.randn(200, dtype=dtype))
+            assert torch.equal(a.to_format(gs.BSR((4, 4))).to_format(gs.CSC()).to_dense(), a.to_dense())
+        for columns in (70_000, 5_000_000):                           # with two levels of bits, and a hash table
+            keys = torch.randint(50 * columns, (3000,)).unique()
+            wide = gs.tensor.from_entries(keys, torch.randn(keys.numel(), dtype=dtype), (50, columns), gs.CSR())
+            left = gs.sparsify(torch.randn(8, 50, dtype=dtype), "50%", format=gs.CSR())
+            got = gs.einsum("ik,kj->ij", left, wide)
+            picked = keys % columns
+            want = torch.zeros(8, picked.unique().numel(), dtype=dtype)
+            column = torch.searchsorted(picked.unique(), picked)
+            want.index_add_(1, column, left.to_dense()[:, keys // columns] * wide.values())
+            assert torch.allclose(got.to_dense()[:, picked.unique()], want, atol=1e-4)
+print("right")
+"""
+
+
+@pytest.mark.parametrize("isa", ["avx2", "baseline"])
+@pytest.mark.skipif(not runtime.available() or "x86-64" not in runtime.processor().replace("_", "-"), reason="not x86")
+def test_older_instructions_give_the_same_answers(tmp_path, isa):
+    environment = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1", "GOSSAMER_ISA": isa}
+    done = subprocess.run([sys.executable, "-c", OLDER], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "right\n", done.stderr
+    dump = subprocess.run(["objdump", "-d", *map(str, entries(tmp_path / "kernels"))], capture_output=True, text=True)
+    assert entries(tmp_path / "kernels") and "%zmm" not in dump.stdout
+
+
+def test_an_older_processor_has_entries_of_its_own(cache, monkeypatch):
+    runtime.library(SOURCE + " /* isa */")
+    monkeypatch.setenv("GOSSAMER_ISA", "baseline")
+    runtime.library(SOURCE + " /* isa */")
+    assert len(entries(cache)) == (2 if runtime.march() != ("-march=native",) else 1)

@@ -10,18 +10,16 @@ branch where a factor is missing is never written.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import NamedTuple
 
-from gossamer.compiler import algebra
-from gossamer.compiler.algebra import Access, Const, Tree, needed, operand_name, operands, without
+from gossamer.compiler import algebra, params, results
+from gossamer.compiler.algebra import Access, Tree, needed, operand_name, operands, without
 from gossamer.compiler.loops import (
     ONE,
     ZERO,
     Acc,
     Append,
     Bin,
-    Call,
     Drain,
     Expr,
     Find,
@@ -29,21 +27,18 @@ from gossamer.compiler.loops import (
     If,
     Into,
     Let,
-    Load,
     Nest,
     Num,
-    Scatter,
     Set,
     Stmt,
     Store,
     Var,
-    While,
     add,
     mul,
     read,
 )
 from gossamer.compiler.merge import Iterator, merge
-from gossamer.compiler.program import Program, Stack, Strided
+from gossamer.compiler.program import Program, Stack
 
 
 class State(NamedTuple):
@@ -84,12 +79,12 @@ class Lowering:
         appends = program.output.kind in ("rows", "keys")
         return Nest(
             program.title(),
-            self.array_params(),
-            self.size_params(),
+            params.arrays(program),
+            params.sizes(program),
             body,
             program.value,
             self.units,
-            self.weights() if self.units is not None else None,
+            params.weights(program) if self.units is not None else None,
             program.workspace if program.scatters else None,
             Var(f"n_{program.output.vars[-1]}") if program.scatters else ZERO,
             appends,
@@ -105,47 +100,6 @@ class Lowering:
         padded = any(level.walk.real for o in stacks for level in o.levels) or any(d.guard for d in program.derived)
         once = len(stacks) == 1 and len(set(stacks[0].vars)) == len(stacks[0].vars)  # else only a diagonal is visited
         return once and not padded and not program.reduces_before
-
-    # -- parameters
-
-    def array_params(self) -> tuple[tuple[str, str], ...]:
-        """Arrays in the order in which the kernel takes them: those of the operands, then those of the output."""
-        program, out = self.program, []
-        for k, o in enumerate(program.operands):
-            name = operand_name(k)
-            if isinstance(o, Stack):
-                out += [(f"{name}_{a}{level.number}", ctype) for level in o.levels for a, ctype in level.arrays]
-            out.append((f"{name}_val", program.value))
-        kind = program.output.kind
-        if kind in ("dense", "pattern"):
-            return (*out, ("out", program.value))
-        return (*out, ("out_crd", "int" if kind == "rows" else "long"), ("out", program.value), ("out_count", "long"))
-
-    def size_params(self) -> tuple[str, ...]:
-        """Integers in the order in which the kernel takes them: sizes of variables, strides, integers of levels."""
-        program = self.program
-        sizes = [f"n_{v}" for v in (*program.order, *(d.var for d in program.derived))]
-        for k, o in enumerate(program.operands):
-            name = operand_name(k)
-            if isinstance(o, Strided):
-                sizes += [f"{name}_s{d}" for d, v in enumerate(o.vars) if v != o.unit]
-            else:
-                sizes += [f"{name}_{n}{level.number}" for level in o.levels for n in level.numbers]
-        if program.output.kind == "dense":
-            sizes += [f"out_s{d}" for d, v in enumerate(program.output.vars) if v != program.output.unit]
-        return tuple(sizes)
-
-    def weights(self) -> str | None:
-        """Return an array that counts the work before each unit: pos of the level below the first."""
-        program = self.program
-        first = program.order[program.root] if program.order else None
-        for k, o in enumerate(program.operands):
-            if not isinstance(o, Stack):
-                continue
-            levels = [level for level in o.levels if level.var not in program.outside]
-            if len(levels) > 1 and levels[0].var == first and levels[1].walk.counted:
-                return f"{operand_name(k)}_pos{levels[1].number}"
-        return None
 
     # -- the recursion
 
@@ -283,7 +237,7 @@ class Lowering:
             return []
         last = program.output.vars[-1]
         if program.scatters:
-            inside: Stmt = Set("n", ONE, "+=") if self.count else Append(self.coord(last), Var("w"))
+            inside: Stmt = Set("n", ONE, "+=") if self.count else Append(results.coord(program, last), Var("w"))
             body = [*body, Drain(last, "w", [inside])]
         if program.output.kind == "keys":
             return body
@@ -291,16 +245,6 @@ class Lowering:
         for v in program.output.vars[:-1]:
             parent = add(mul(parent, Var(f"n_{v}")), Var(v))
         return [Let("first", Var("n")), *body, Store("out_count", parent, Bin("-", Var("n"), Var("first")))]
-
-    def coord(self, last: str) -> Expr:
-        """Return what an entry is appended by: its last coordinate, or its number."""
-        if self.program.output.kind == "rows":
-            return Var(last)
-        key: Expr = ZERO
-        names = (*self.program.output.vars[:-1], last)
-        for v, name in zip(self.program.output.vars, names, strict=True):
-            key = add(mul(key, Var(f"n_{v}")), Var(name))
-        return key
 
     def accumulated(self, d: int, s: State) -> list[Stmt]:
         reduce = self.program.statement.reduce
@@ -312,7 +256,7 @@ class Lowering:
             return []
         total: Expr = Var("acc")
         for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
-            total = Bin("*", total, self.value(factor, s))
+            total = Bin("*", total, results.value(self.program, factor, s.at))
         start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
         out: list[Stmt] = [Acc("acc", start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
@@ -324,10 +268,12 @@ class Lowering:
                 *out,
                 If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")]),
             ]
-        elif self.program.output.kind in ("rows", "keys") and _may_miss(body):  # no entry where nothing was summed
-            out = [Let("seen", ZERO, True), Acc("acc", start), *_marked(body)]
-            return [*out, If(Bin("!=", Var("seen"), ZERO), self.put(total, s))]
-        return [*out, *self.put(total, s)]
+        elif self.program.output.kind in ("rows", "keys") and results.may_miss(body):
+            # no entry where nothing was summed
+            out = [Let("seen", ZERO, True), Acc("acc", start), *results.marked(body)]
+            written = results.put(self.program, total, s.at, self.count)
+            return [*out, If(Bin("!=", Var("seen"), ZERO), written)]
+        return [*out, *results.put(self.program, total, s.at, self.count)]
 
     def split(self, s: State) -> tuple[list[Tree], Tree]:
         """Return the factors of the tree that are known before the sum, and the product of the others."""
@@ -346,71 +292,13 @@ class Lowering:
 
     def finish(self, s: State) -> list[Stmt]:
         """The innermost statement."""
-        value = self.value(s.tree, s)
+        value = results.value(self.program, s.tree, s.at)
         if self.has_acc:
             reduce = self.program.statement.reduce
             if reduce in ("max", "min"):
                 return [Into("acc", value, f"{reduce}="), Set("seen", ONE, "+=")]
             return [Into("acc", value, "max=" if reduce == "top" else "+=")]
-        return self.put(value, s)
-
-    def put(self, value: Expr, s: State) -> list[Stmt]:
-        """Write a finished value to its place."""
-        program, out = self.program, self.program.output
-        sign = "+=" if program.reduces_before else "="
-        if program.statement.reduce == "mean":
-            for v in self.summed:
-                value = Bin("/", value, Var(f"n_{v}"))
-        if out.kind == "dense":
-            return [Store("out", self.strided("out", out.vars, out.unit), value, sign)]
-        if out.kind == "pattern":
-            return [Store("out", s.at[out.like][1], value, sign)]
-        if program.scatters:
-            return [Scatter(Var(out.vars[-1]), Num(0.0) if self.count else value)]
-        return [Append(self.coord(out.vars[-1]), value)]
-
-    def strided(self, name: str, vars: tuple[str, ...], unit: str | None) -> Expr:
-        index: Expr = ZERO
-        for d, v in enumerate(vars):
-            if v != unit:
-                index = add(index, mul(Var(v), Var(f"{name}_s{d}")))
-        return index if unit is None else add(index, Var(unit))
-
-    def value(self, tree: Tree, s: State) -> Expr:
-        """Return the tree as an expression over loaded values."""
-        if isinstance(tree, Const):
-            return Num(float(tree.value))
-        if isinstance(tree, Access):
-            operand, name = self.program.operands[tree.operand], operand_name(tree.operand)
-            if tree.stored:
-                return Num(1.0)
-            if isinstance(operand, Strided):
-                return Load(f"{name}_val", self.strided(name, operand.vars, operand.unit))
-            return Load(f"{name}_val", s.at[tree.operand][1])
-        args = tuple(self.value(arg, s) for arg in tree.args)
-        if tree.name == "*" and Num(1.0) in args:
-            return args[1] if args[0] == Num(1.0) else args[0]
-        return Bin(tree.name, *args) if tree.name in ("+", "-", "*") else Call(tree.name, args)
-
-
-def _may_miss(body: list[Stmt]) -> bool:
-    """May these loops end without a turn of the innermost? (Counted ones run over all coordinates.)"""
-    return any(
-        isinstance(x, (While, If, Find)) or (isinstance(x, For) and (x.begin != ZERO or _may_miss(x.body)))
-        for x in body
-    )
-
-
-def _marked(body: list[Stmt]) -> list[Stmt]:
-    """Say after each sum that there was one."""
-    out: list[Stmt] = []
-    for x in body:
-        if isinstance(x, (For, While)):
-            x = replace(x, body=_marked(x.body))
-        elif isinstance(x, If):
-            x = replace(x, body=_marked(x.body), other=_marked(x.other))
-        out += [x, Set("seen", ONE)] if isinstance(x, Into) else [x]
-    return out
+        return results.put(self.program, value, s.at, self.count)
 
 
 def lower(program: Program) -> Nest:

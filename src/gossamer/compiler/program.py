@@ -22,6 +22,7 @@ class Walk:
     real: str = ""
     locate: str = ""
     ordered: bool = True
+    kept: str = ""
 
     @property
     def counted(self) -> bool:

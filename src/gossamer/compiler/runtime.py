@@ -31,6 +31,8 @@ FLAGS = (
 )  # fmt: skip
 #: gcc turns the loop over columns into gathers with it, two to three times slower; clang does not know it.
 GCC_ONLY = ("-fno-loop-unroll-and-jam",)
+#: What ``$GOSSAMER_ISA`` asks for, as for the CPU kernels: older instructions than the machine has.
+_OLDER = {"avx2": ("-march=haswell",), "baseline": ("-march=x86-64",)}
 _LOG = logging.getLogger("gossamer")
 _DIGEST = 32
 
@@ -46,6 +48,30 @@ def processor() -> str:
     return " ".join([platform.machine(), *dict.fromkeys(lines)])
 
 
+def march() -> tuple[str, ...]:
+    """Return the flag that names the processor to build for: this one, unless ``$GOSSAMER_ISA`` names an older one.
+
+    Examples
+    --------
+    >>> march()
+    ('-march=native',)
+    """
+    asked = os.environ.get("GOSSAMER_ISA", "")
+    return _OLDER.get(asked, ("-march=native",)) if platform.machine() in ("x86_64", "AMD64") else ("-march=native",)
+
+
+@lru_cache(maxsize=1)
+def available() -> bool:
+    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)
+
+    Examples
+    --------
+    >>> available() or available() is False
+    True
+    """
+    return compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"
+
+
 def library(source: str) -> ctypes.CDLL:
     """Return the loaded library of a source, built first if it is in no cache.
 
@@ -58,7 +84,8 @@ def library(source: str) -> ctypes.CDLL:
     if command is None or os.environ.get("GOSSAMER_NATIVE", "1") == "0":
         why = "no C compiler: install one (Debian: apt-get install g++), or name it in $CXX"
         raise BuildError(why if command is None else "GOSSAMER_NATIVE=0")
-    key = hashlib.sha256("\0".join([source, version(command), processor(), *FLAGS, *GCC_ONLY]).encode()).hexdigest()
+    parts = [source, version(command), processor(), *FLAGS, *GCC_ONLY, *march()]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     path = cache_dir() / "kernels" / f"{key[:32]}.so"
     if not whole(path, key):
         _build(command, source, path, key)
@@ -100,7 +127,7 @@ def _build(command: list[str], source: str, path: Path, key: str) -> None:
 def _compile(command: list[str], source: Path, made: Path) -> None:
     base = [*command, "-x", "c", *FLAGS, str(source), "-o", str(made)]
     answer = None
-    for more in (("-march=native", *GCC_ONLY), ("-march=native",), ()):
+    for more in ((*march(), *GCC_ONLY), march(), ()):
         answer = subprocess.run([*base, *more], capture_output=True, text=True, check=False)
         if answer.returncode == 0:
             return

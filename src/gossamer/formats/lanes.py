@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, Walk, _require
+from gossamer.formats.levels import Arrays, Level, Packed, Store, Unpacked, Walk, _require
 
 LANES = 16  # rows side by side: the float32 lanes of a 512-bit vector
 
@@ -30,12 +30,22 @@ class Slots(Level):
 
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
     walk: ClassVar[Walk | None] = Walk("p * size", "(p + 1) * size", "crd[at]", ordered=False)
+    store: ClassVar[Store | None] = Store("p * size + slot[p * size + i]", counts="entries")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
-        counts = torch.bincount(parent * size + coord, minlength=parents * size).view(parents, size)
-        crd = torch.argsort(counts, dim=1, descending=True, stable=True)
-        slot = torch.empty_like(crd).scatter_(1, crd, torch.arange(size, device=coord.device).expand_as(crd))
-        return {"crd": crd.view(-1)}, parent * size + slot.view(-1)[parent * size + coord], parents * size
+        counts = torch.bincount(parent * size + coord, minlength=parents * size)
+        crd, slot = self._by_fullness(counts, parents, size)
+        return {"crd": crd}, parent * size + slot[parent * size + coord], parents * size
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        crd, slot = self._by_fullness(counts, parents, size)
+        return {"crd": crd.to(dtype), "slot": slot.to(dtype)}
+
+    def _by_fullness(self, counts: Tensor, parents: int, size: int) -> tuple[Tensor, Tensor]:
+        """The coordinate in each slot, and the slot of each coordinate."""
+        crd = torch.argsort(counts.view(parents, size), dim=1, descending=True, stable=True)
+        slot = torch.empty_like(crd).scatter_(1, crd, torch.arange(size, device=crd.device).expand_as(crd))
+        return crd.view(-1), slot.view(-1)
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         parent = torch.arange(parents, device=device)[:, None].expand(parents, size).reshape(-1)
@@ -71,6 +81,12 @@ class Lanes(Level):
     walk: ClassVar[Walk | None] = Walk(
         "pos[p / 16]", "pos[p / 16 + 1]", "crd[at]", at="q * 16 + p % 16", real="crd[at] < size", ordered=False
     )
+    store: ClassVar[Store | None] = Store("(pos[p / 16] + rank) * 16 + p % 16", "crd[at] = i", "coordinates")
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        pos = torch.zeros(parents // LANES + 1, dtype=dtype)
+        torch.cumsum(counts.view(-1, LANES).amax(1), 0, dtype=dtype, out=pos[1:])
+        return {"pos": pos, "crd": torch.full((int(pos[-1]) * LANES,), size, dtype=torch.uint8)}
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         groups = parents // LANES
@@ -186,6 +202,16 @@ class FixedLanes(Level):
         real="crd[at] < size",
         ordered=False,
     )
+    store: ClassVar[Store | None] = Store("(p / 16 * width + rank) * 16 + p % 16", "crd[at] = i", "coordinates")
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        most = int(counts.max()) if counts.numel() else 0
+        self._require_share(most <= self.width, most, self.width, size)
+        return {"crd": self._stored(torch.full((parents * self.width,), size, dtype=torch.uint8))}
+
+    def stored(self, arrays: Arrays, parents: int, size: int) -> None:
+        if self.parts > 1:
+            self.check(arrays, parents, size)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         self._check_parts(parent, coord, size)
@@ -221,7 +247,10 @@ class FixedLanes(Level):
         """No part may hold more than its share: n of each m."""
         n, m = self.width // self.parts, size // self.parts
         most = int(torch.bincount(parent * self.parts + coord // m).max()) if parent.numel() else 0
-        _require(most <= n, f"a row keeps {most} of {m} columns, at most {n} of each {m} fit")
+        self._require_share(most <= n, most, n, m)
+
+    def _require_share(self, fits: bool, most: int, n: int, m: int) -> None:
+        _require(fits, f"a row keeps {most} of {m} columns, at most {n} of each {m} fit")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * self.width
@@ -246,6 +275,12 @@ class HalfLanes(FixedLanes):
 
     walk: ClassVar[Walk] = FixedLanes.walk._replace(
         coord="crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15", real="(crd[q / 2 * 16 + p % 16] >> q % 2 * 4 & 15) < size"
+    )
+    # a half holds `size` before, so that this leaves the coordinate there
+    store: ClassVar[Store | None] = Store(
+        "(p / 16 * width + rank) * 16 + p % 16",
+        "crd[(p / 16 * width + rank) / 2 * 16 + p % 16] ^= (i ^ size) << (p / 16 * width + rank) % 2 * 4",
+        "coordinates",
     )
 
     def _stored(self, crd: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ where the values lie. Each kind of level answers four questions, and knows nothi
 A new kind of level is one class with these four. This module imports nothing of ours.
 
 With a fifth, the constant ``walk``, the compiler (:mod:`gossamer.compiler`) walks the arrays as they lie; without it,
-a stack is repacked into compressed levels first, once for each structure.
+a stack is repacked into compressed levels first, once for each structure. With ``store`` and ``prepare`` it also
+writes them, when a tensor is converted; without, ``pack`` does.
 """
 
 from __future__ import annotations
@@ -54,6 +55,21 @@ class Walk(NamedTuple):
     real: str = ""  # is it an entry? (empty: always). Where the walk is in order, the first that is not ends it
     locate: str = ""  # the position of coordinate i, for a level that has one for each
     ordered: bool = True  # do coordinates ascend, each once?
+    kept: str = ""  # of a level with a place for every coordinate: is it stored? (All others hold 0: conversions ask.)
+
+
+class Store(NamedTuple):
+    """How sorted entries are stored, in the words of :class:`Walk`; ``rank`` is how many came before below ``p``.
+
+    Examples
+    --------
+    >>> Compressed.store
+    Store(at='pos[p] + rank', write='crd[at] = i', counts='coordinates')
+    """
+
+    at: str  # the position of coordinate i below p
+    write: str = ""  # what is written there
+    counts: str = ""  # what prepare must know: how many "coordinates" a parent has, or "entries" a coordinate
 
 
 @dataclass(frozen=True)
@@ -73,6 +89,8 @@ class Level:
     full: ClassVar[bool] = False
     #: How the compiler walks it; None: not in place.
     walk: ClassVar[Walk | None] = None
+    #: How the compiler stores entries in it; None: by ``pack``.
+    store: ClassVar[Store | None] = None
 
     def __init_subclass__(cls) -> None:
         KINDS[cls.__name__] = cls  # so that a printed format can be read back
@@ -93,8 +111,20 @@ class Level:
         raise NotImplementedError
 
     def numbers(self, arrays: Arrays) -> dict[str, int]:
-        """Return the integers that ``walk`` names."""
+        """Return the integers that ``walk`` and ``store`` name."""
         return {}
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        """Return the arrays (and others that ``store`` names) for entries that are counted and yet to be written."""
+        return {}
+
+    def stored(self, arrays: Arrays, parents: int, size: int) -> None:
+        """Raise ValueError if what was written breaks a promise that counts alone could not show."""
+
+    @property
+    def merges(self) -> bool:
+        """Do entries of the same coordinate below the same parent share a position?"""
+        return True
 
 
 @dataclass(frozen=True)
@@ -109,6 +139,7 @@ class Dense(Level):
 
     full: ClassVar[bool] = True
     walk: ClassVar[Walk | None] = Walk("p * size", "(p + 1) * size", "at - p * size", locate="p * size + i")
+    store: ClassVar[Store | None] = Store("p * size + i")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         return {}, parent * size + coord, parents * size
@@ -135,12 +166,19 @@ class Bitmap(Dense):
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("mask",)
+    walk: ClassVar[Walk | None] = Walk(
+        "p * size", "(p + 1) * size", "at - p * size", locate="p * size + i", kept="mask[at]"
+    )
+    store: ClassVar[Store | None] = Store("p * size + i", "mask[at] = 1")
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         _, position, n = super().pack(parent, coord, parents, size)
         mask = torch.zeros(n, dtype=torch.bool, device=coord.device)
         mask[position] = True
         return {"mask": mask}, position, n
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {"mask": torch.zeros(parents * size, dtype=torch.bool)}
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         parent, coord, _ = super().unpack(arrays, parents, size, device)
@@ -170,6 +208,16 @@ class Compressed(Level):
     unique: bool = True
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     walk: ClassVar[Walk | None] = Walk("pos[p]", "pos[p + 1]", "crd[at]")
+    store: ClassVar[Store | None] = Store("pos[p] + rank", "crd[at] = i", "coordinates")
+
+    @property
+    def merges(self) -> bool:
+        return self.unique
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        pos = torch.zeros(parents + 1, dtype=dtype)
+        torch.cumsum(counts, 0, dtype=dtype, out=pos[1:])
+        return {"pos": pos, "crd": torch.empty(int(pos[-1]), dtype=dtype)}
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         position = torch.arange(coord.numel(), device=coord.device)
@@ -223,11 +271,24 @@ class Singleton(Level):
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
+    walk: ClassVar[Walk | None] = Walk("p", "p + 1", "crd[at]")
+    store: ClassVar[Store | None] = Store("p", "crd[at] = i", "coordinates")
+
+    @property
+    def merges(self) -> bool:
+        return False
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        self._check_counts(bool((counts == 1).all()))
+        return {"crd": torch.empty(parents, dtype=dtype)}
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
-        if not torch.equal(parent, torch.arange(parents, device=parent.device)):
-            raise ValueError("a singleton level needs one entry below each parent: put it below 'compressed-nonunique'")
+        self._check_counts(torch.equal(parent, torch.arange(parents, device=parent.device)))
         return {"crd": coord}, parent, parents
+
+    def _check_counts(self, one_each: bool) -> None:
+        advice = "put it below 'compressed-nonunique'"
+        _require(one_each, f"a singleton level needs one entry below each parent: {advice}")
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         return torch.arange(parents, device=arrays["crd"].device), arrays["crd"].long(), None
@@ -259,6 +320,7 @@ class Fixed(Level):
     width: int | None = None
     arrays: ClassVar[tuple[str, ...]] = ("crd",)
     walk: ClassVar[Walk | None] = Walk("p * width", "(p + 1) * width", "crd[at]", real="crd[at] >= 0")
+    store: ClassVar[Store | None] = Store("p * width + rank", "crd[at] = i", "coordinates")
 
     def __post_init__(self) -> None:
         if self.width is not None and (type(self.width) is not int or self.width < 0):
@@ -269,16 +331,22 @@ class Fixed(Level):
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         new = _starts(parent, coord)
         counts = torch.bincount(parent[new], minlength=parents)
-        need = int(counts.max()) if counts.numel() else 0
-        width = need if self.width is None else self.width
-        if need > width:
-            raise ValueError(f"a row needs {need} places, but the level has a width of {width}: use a wider one")
+        width = self._places(counts)
         first = torch.cumsum(counts, 0) - counts
         run = torch.cumsum(new, 0) - 1
         position = parent * width + run - first[parent]
         crd = torch.full((parents, width), -1, dtype=torch.int64, device=coord.device)
         crd.view(-1)[position] = coord
         return {"crd": crd}, position, crd.numel()
+
+    def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        return {"crd": torch.full((parents, self._places(counts)), -1, dtype=dtype)}
+
+    def _places(self, counts: Tensor) -> int:
+        need = int(counts.max()) if counts.numel() else 0
+        width = need if self.width is None else self.width
+        _require(need <= width, f"a row needs {need} places, but the level has a width of {width}: use a wider one")
+        return width
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         crd = arrays["crd"]

@@ -7,8 +7,8 @@ state have one structure, and "same pattern" is most often "same object".
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +49,9 @@ class Structure:
     >>> s.arrays["pos1"], s.arrays["crd1"]
     (tensor([0, 2, 3], dtype=torch.int32), tensor([1, 2, 3], dtype=torch.int32))
     """
+
+    #: A faster way to find the entries, or None for a structure that it doesn't take (:mod:`gossamer.ops` has one).
+    finder: ClassVar[Callable[[Structure], Entries | None]] = staticmethod(lambda structure: None)
 
     def __init__(
         self, format: Format, shape: Sequence[int], arrays: Mapping[str, Tensor], device: torch.device
@@ -133,6 +136,8 @@ class Structure:
         return self._entries
 
     def _find_entries(self) -> Entries:
+        if (found := Structure.finder(self)) is not None:
+            return found
         if self.plain:
             valid = self.valid()
             keys = torch.arange(self.shape.numel(), device=self.device) if valid is None else _true(valid)

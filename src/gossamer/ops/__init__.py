@@ -3,6 +3,8 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
+from gossamer.formats import Structure
+from gossamer.formats.values import faster
 from gossamer.ops import (
     aten,
     backward,
@@ -45,6 +47,9 @@ _handlers.aten = aten.torch_dispatch
 _handlers.to_torch = interop.to_torch
 _handlers.to_scipy = interop.to_scipy
 _handlers.convert = convert.convert
+_handlers.from_entries = convert.from_entries
+faster.scatter, faster.read = convert.scatter, convert.gather
+Structure.finder = staticmethod(convert.entries)
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "compile", "create", "dense_from", "einsum", "explain",

@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.compiler.conversion import Cut
 from gossamer.formats import Format, Structure
 from gossamer.ops.memory import fresh
+from gossamer.ops.moves import moved
+from gossamer.ops.reading import Target
+from gossamer.ops.restack import enough, restack
+from gossamer.tensor import summed
 
 if TYPE_CHECKING:
     from gossamer.ops.plans import Plan
@@ -50,9 +55,7 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
         last = len(program.output.vars) - 1
         crd = crd if total <= _INT32 else crd.long()  # both arrays have one type
         return value, Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": crd}, crd.device)
-    if plan.choice.method == "sort":
-        crd, value = _summed(crd, value)
-    return value, Structure.from_numbers(out, crd, plan.out_shape)
+    return _stored(out, crd, value, plan.out_shape, plan.choice.method != "sort")
 
 
 def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
@@ -75,11 +78,26 @@ def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
     return Places(start, total, counts, pos)
 
 
-def _summed(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort entries by their number and add up those that have the same."""
-    keys, order = torch.sort(keys, stable=True)
-    values = values[order]
-    unique, inverse = torch.unique_consecutive(keys, return_inverse=True)
-    if unique.numel() == keys.numel():
-        return keys, values
-    return unique, values.new_zeros(unique.numel()).index_add_(0, inverse, values)
+def _stored(
+    out: Format, number: Tensor, values: Tensor, shape: tuple[int, ...], ascending: bool
+) -> tuple[Tensor, Structure]:
+    """Store entries by their numbers in the levels of a format: sorted, and those of the same number added up."""
+    stack, sizes = out.stack(len(shape)), tuple(out.level_sizes(shape))
+    made = None
+    if enough(number.numel()):
+        target = Target(stack, sizes, tuple(Cut(n) for n in range(len(sizes))), sizes)
+        made = restack(number, target, numbers=True)
+    if made is not None:
+        if made.group is not None:
+            values = moved(values, made.where, None, number.numel(), number.numel())
+            values = summed(values, made.group.long(), made.entries)
+        elif made.where is not None:
+            values = moved(values, made.where, None, number.numel(), number.numel())
+        return values, Structure(out, shape, made.arrays, values.device)
+    if not ascending:
+        number, order = torch.sort(number, stable=True)
+        values = values[order]
+        unique, group = torch.unique_consecutive(number, return_inverse=True)
+        if unique.numel() < number.numel():
+            number, values = unique, summed(values, group, unique.numel())
+    return values, Structure.from_numbers(out, number, shape)

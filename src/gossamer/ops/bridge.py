@@ -6,16 +6,14 @@ tensors of the same type. Below that, and inside a trace, they keep to torch's o
 
 from __future__ import annotations
 
-import os
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from gossamer import native
 from gossamer.compiler import Statement
 from gossamer.compiler.algebra import Access, Op, Tree, product
+from gossamer.compiler.runtime import available
 from gossamer.formats import Format, Masked, PackedRows
 from gossamer.ops.calls import Prepared, run
 from gossamer.ops.einsum import einsum
@@ -141,9 +139,3 @@ def _usable(tensors: list[Tensor]) -> bool:
         if type(values) not in (Tensor, torch.nn.Parameter) or values.dtype != first or values.device.type != "cpu":
             return False
     return entries >= ENTRIES and first in _TYPES and available()
-
-
-@lru_cache(maxsize=1)
-def available() -> bool:
-    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)"""
-    return native.compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"

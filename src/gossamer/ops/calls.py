@@ -37,14 +37,14 @@ def run(
     statement: Statement, prepared: list[Prepared], sizes: dict[str, int], out: str | int | Format
 ) -> tuple[Tensor, Structure | None]:
     """Compute a statement, differentiably: the values of the result, and its structure if it is sparse."""
-    call = _Call(statement, prepared, sizes, out)
+    call = Call(statement, prepared, sizes, out)
     if torch.is_grad_enabled() and any(p.values.requires_grad for p in prepared):
         values = _Einsum.apply(call, *(p.values for p in prepared))
         return values, call.structure
     return call([p.values for p in prepared])
 
 
-class _Call:
+class Call:
     """A statement on structures, waiting for values."""
 
     def __init__(
@@ -81,7 +81,7 @@ _HOMELESS: dict[object, Any] = {}
 
 class _Einsum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
+    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(*values)
         result, ctx.structure = call(values)
@@ -91,13 +91,13 @@ class _Einsum(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         call, values = ctx.call, ctx.saved_tensors
         grads = [
-            _gradient(call, values, grad.contiguous(), ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
+            gradient(call, values, grad.contiguous(), ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
             for k in range(len(values))
         ]
         return (None, *grads)
 
 
-def _gradient(call: _Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int) -> Tensor:
+def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int) -> Tensor:
     """Gradient of one operand: the derivative times what arrives, summed over what the operand does not have."""
     s, slope = call.statement, derivative(call.statement.tree, k)
     if slope == NOTHING:

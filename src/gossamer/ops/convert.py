@@ -1,26 +1,25 @@
-"""Conversions of matrices, compiled: entries are counted by column and put in their place, in one pass, without a sort.
+"""Conversions of tensors, compiled: between any two formats, from entries in any order, to and from dense.
 
-Between CSR, CSC and COO, in any direction; other conversions sort their entries by torch
-(:func:`gossamer.tensor.from_entries`).
+Each answers None where torch does it instead: in a trace, on another device, below a few thousand entries, without a
+compiler, and for level kinds that the compiler doesn't know (:mod:`gossamer.ops.restack`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from gossamer.formats import COO, CSC, CSR, Format, Structure
-from gossamer.native import BuildError
-from gossamer.ops.bridge import available
-from gossamer.ops.turn import transpose
-from gossamer.tensor import SparseTensor, build, values_of
-
-_LEAST = 4096  # entries: below, torch's own operators are as fast
-_TARGETS = (CSR(), CSC(), COO())
+from gossamer.formats import Dense, Format, Structure
+from gossamer.formats.structure import Entries
+from gossamer.ops.moves import moved
+from gossamer.ops.restack import Restacked, enough, plain, restack, target_of
+from gossamer.tensor import SparseTensor, build, summed, values_of
 
 
 def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:
-    """Return a matrix in another format; None where that is left to torch.
+    """Return a tensor in another format; None where that is left to torch.
 
     Examples
     --------
@@ -31,31 +30,114 @@ def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:
     (CSC(), True)
     """
     structure = tensor._structure
-    if format not in _TARGETS or len(structure.shape) != 2 or tensor._values.numel() < _LEAST:
+    if not enough(tensor._values.numel()) or not plain(tensor._values):
         return None
-    if type(tensor._values) not in (Tensor, torch.nn.Parameter) or tensor._values.device.type != "cpu":
-        return None
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() or not available():
-        return None
-    if structure.plain or type(structure.format) not in (CSR, CSC, COO):
-        return None
-    try:
-        made, index = _turned(structure, format)
-    except BuildError:
-        return None
-    values = values_of(tensor).reshape(-1)
-    return build(values.clone() if index is None else values[index], made)
+    made = restack(structure, target_of(format, tuple(structure.shape)))
+    return None if made is None else _built(values_of(tensor), made, structure.shape, format)
 
 
-def _turned(structure: Structure, format: Format) -> tuple[Structure, Tensor | None]:
-    """The structure in another format, and the place of each of its entries in the old values (None: the same)."""
-    pos, crd, rows, cols, transposed, index = structure.matrix()
-    assert index is None
-    by_column = format == CSC()
-    if transposed != by_column:
-        pos, crd, index = transpose(pos, crd, rows if transposed else cols)
-    if format != COO():
-        return Structure(format, structure.shape, {"pos1": pos, "crd1": crd}, structure.device), index
-    row = torch.repeat_interleave(torch.arange(rows, dtype=crd.dtype), pos.diff(), output_size=crd.numel())
-    ends = torch.tensor([0, crd.numel()], dtype=crd.dtype)
-    return Structure(format, structure.shape, {"pos0": ends, "crd0": row, "crd1": crd}, structure.device), index
+def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> SparseTensor | None:
+    """Build a tensor from entries in any order, by their row-major numbers; those of the same number are summed.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> keys, values = torch.arange(6000, 0, -1), torch.ones(6000)
+    >>> made = from_entries(keys, values, (100, 100), gs.CSR())
+    >>> 6000 if made is None else made.nnz
+    6000
+    """
+    if not enough(keys.numel()) or not plain(keys, values) or keys.dtype != torch.int64:
+        return None
+    made = restack(keys, target_of(format, tuple(shape)), numbers=True)
+    return None if made is None else _built(values, made, shape, format)
+
+
+def from_dense(x: Tensor, format: Format) -> SparseTensor | None:
+    """Store what is not zero in a dense tensor.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> made = from_dense(torch.eye(100), gs.CSR())
+    >>> 100 if made is None else made.nnz
+    100
+    """
+    if not enough(x.numel()) or not plain(x):
+        return None
+    made = restack(x.detach(), target_of(format, tuple(x.shape)))
+    if made is None:
+        return None
+    if format.any_pattern or not x.requires_grad:
+        return _built(x, made, x.shape, format)
+    # the zeros of a block are stored too, so they have gradients
+    structure = Structure(format, x.shape, made.arrays, x.device)
+    values = gather(x, structure)
+    return None if values is None else build(values, structure)
+
+
+def scatter(values: Tensor, structure: Structure) -> Tensor | None:
+    """Return the dense tensor with these values of a structure.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.sparsify(torch.randn(200, 300), "80%", format=gs.CSR())
+    >>> made = scatter(a.values(), a.structure)
+    >>> made is None or torch.equal(made, a.to_dense())
+    True
+    """
+    made = _places(structure) if plain(values) else None
+    if made is None:
+        return None
+    shape = structure.shape
+    return moved(values.reshape(-1), made.where, made.place, made.entries, shape.numel()).view(shape)
+
+
+def gather(x: Tensor, structure: Structure) -> Tensor | None:
+    """Return the values of a structure, read from a dense tensor."""
+    made = _places(structure) if plain(x) else None
+    if made is None:
+        return None
+    shape = torch.Size(structure.value_shape)
+    return moved(x.reshape(-1), made.place, made.where, made.entries, shape.numel()).view(shape)
+
+
+def entries(structure: Structure) -> Entries | None:
+    """Return the row-major number of each entry, and its place in the values, in storage order.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.eye(5000), gs.CSR())
+    >>> made = entries(a.structure)
+    >>> 5001 if made is None else int(made.keys[1])
+    5001
+    """
+    stack = structure.format.stack(len(structure.shape))
+    if any(level.walk is None or not level.walk.ordered for level in stack) or not plain(*structure.arrays.values()):
+        return None  # it would be visited in another order
+    made = _places(structure)
+    if made is None or made.place is None:
+        return None
+    keys = made.place.long()
+    return Entries(keys, None if made.where is None else made.where[: made.entries].long())
+
+
+def _places(structure: Structure) -> Restacked | None:
+    """The number of each entry in the dense tensor; kept with the structure."""
+    if not enough(torch.Size(structure.value_shape).numel()) or structure.device.type != "cpu":
+        return None
+    if "places" not in structure.memo:
+        structure.memo["places"] = restack(structure, target_of(Dense(), tuple(structure.shape)))
+    return structure.memo["places"]
+
+
+def _built(values: Tensor, made: Restacked, shape: Sequence[int], format: Format) -> SparseTensor:
+    structure = Structure(format, shape, made.arrays, values.device)
+    where, flat = made.where, values.reshape(-1)
+    if made.group is not None:
+        ordered = moved(flat, where, None, made.group.numel(), made.group.numel())
+        flat, where = summed(ordered, made.group.long(), made.entries), None
+    places = torch.Size(structure.value_shape)
+    return build(moved(flat, where, made.place, made.entries, places.numel()).view(places), structure)

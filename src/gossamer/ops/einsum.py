@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.algebra import Op, Tree, needed
-from gossamer.formats import COO, CSF, CSR, Dense, Format, Structure, as_format
-from gossamer.formats.levels import Compressed, Singleton
-from gossamer.formats.levels import Dense as DenseLevel
+from gossamer.compiler.algebra import Op, Tree
+from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops.calls import Prepared, plan_for, run
 from gossamer.ops.crossover import dense_wins, setting
+from gossamer.ops.infer import infer, natural
 from gossamer.ops.plans import Plan
 from gossamer.ops.registry import implements
+from gossamer.ops.traced import traced
 from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
@@ -55,6 +55,8 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     >>> gs.einsum("max: ij->j", a)
     tensor([4., 3.])
     """
+    if out is None and torch.compiler.is_dynamo_compiling():
+        return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
     known = _known(expression, tensors, out)
     if known is not None:
         return known(tensors)
@@ -85,7 +87,7 @@ def _on_dense(expression: str, tensors: Sequence[Tensor], out: Format | None) ->
     if isinstance(form, int):
         structure = tensors[form].structure  # type: ignore[attr-defined]
         return build(gather(dense, structure), structure)
-    return _converted(dense, form)
+    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 
 class _Ready:
@@ -139,8 +141,11 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         return _converted(
             interpret(statement, tensors) if ":" in expression else _torch(expression, statement, tensors), out
         )
-    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF) or _traced(tensors):
+    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF):
         return _on_dense(expression, tensors, out)
+    if _traced(tensors):
+        made = traced(expression, statement, tensors, out)
+        return _on_dense(expression, tensors, out) if made is None else made
     if tensors[0].dtype in _HALF:  # stored in half, summed in single precision
         wide = _einsum(expression, [t.float() for t in tensors], out)
         return wide.to(tensors[0].dtype)
@@ -257,37 +262,6 @@ def _only_products(tree: Tree) -> bool:
     return not isinstance(tree, Op) or (tree.name in ("*", "neg") and all(_only_products(a) for a in tree.args))
 
 
-# -- what the result is
-
-
-def natural(format: Format, ndim: int) -> bool:
-    """Is the format an order of dimensions with one value an entry, as the compiler writes them?"""
-    levels = format.stack(ndim)
-    known = all(isinstance(level, (Compressed, Singleton)) or type(level) is DenseLevel for level in levels)
-    return known and not format.own_map and format.groups(ndim) == ndim and format.any_pattern and ndim > 0
-
-
-def infer(statement: Statement, structures: Sequence[Structure | None]) -> int | Format:
-    """Choose the form of a result; the rule is in the docstring of :func:`einsum`."""
-    sparse = frozenset(k for k, s in enumerate(structures) if s is not None)
-    points = needed(statement.tree, sparse)
-    always = frozenset.intersection(*points) if points else frozenset()
-    same = [k for k in sorted(always) if statement.inputs[k] == statement.output and statement.reduce == "sum"]
-    patterns = {id(structures[k]) for k in same if not structures[k].plain}  # type: ignore[union-attr]
-    if same and len(patterns) < 2:  # with two, the result has the entries that both have
-        return next((k for k in same if id(structures[k]) in patterns), same[0])
-    from_sparse = all(set(statement.output) <= {v for k in point for v in statement.inputs[k]} for point in points)
-    if len(statement.output) < 2 or not from_sparse or not points or statement.reduce != "sum":
-        return Dense()
-    if all(structures[k].plain for k in sparse):  # type: ignore[union-attr]
-        return Dense()
-    for k in sorted(sparse):
-        format = structures[k].format  # type: ignore[union-attr]
-        if len(statement.inputs[k]) == len(statement.output) and natural(format, len(statement.output)):
-            return format
-    return CSR() if len(statement.output) == 2 else CSF()
-
-
 def _computed(
     statement: Statement,
     prepared: list[Prepared],
@@ -328,6 +302,6 @@ def torch_einsum(equation: Any, *operands: Any) -> Any:
     if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
         operands = tuple(operands[0])
     plain = isinstance(equation, str) and all(c.isalpha() or c in ",.->" for c in equation.replace(" ", ""))
-    if not plain or torch.compiler.is_compiling() or any(not isinstance(t, Tensor) for t in operands):
+    if not (plain or torch.compiler.is_compiling()) or any(not isinstance(t, Tensor) for t in operands):
         return NotImplemented
     return einsum(equation, *operands)

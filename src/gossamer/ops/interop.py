@@ -16,7 +16,8 @@ from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, check
 from gossamer.formats.base import check_size
 from gossamer.formats.levels import Compressed
 from gossamer.formats.structure import Structure, ascending, ravel
-from gossamer.tensor import SparseTensor, build, from_entries, gather
+from gossamer.ops.convert import from_dense as compiled_from_dense
+from gossamer.tensor import SparseTensor, build, from_entries, gather, summed
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -53,6 +54,8 @@ def from_dense(x: Tensor, format: Format) -> Tensor:
         raise TypeError(f"from_dense needs a dense torch.Tensor, not {_describe(x)}; gs.from_torch takes torch.sparse")
     if isinstance(format, Dense):
         return x
+    if (made := compiled_from_dense(x, format)) is not None:
+        return made
     flat = x.reshape(-1)
     keys = torch.nonzero(flat.detach() != 0).squeeze(1)
     if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients
@@ -86,7 +89,9 @@ def _from_coo(t: Tensor) -> SparseTensor:
         raise NotImplementedError("torch COO with dense dimensions: use gs.from_dense(t.to_dense(), format)")
     shape = tuple(t.shape)
     _check_coordinates(list(t._indices()), t._values(), shape, "torch COO")
-    t = t.coalesce()
+    if shape and not t.is_coalesced() and not t.requires_grad:
+        return from_entries(ravel(list(t._indices()), shape), t._values(), shape, COO())  # type: ignore[return-value]
+    t = t.coalesce()  # which carries gradients
     small = max(*shape, t._nnz(), 0) <= _INT32
     indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)
@@ -209,17 +214,14 @@ def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tens
     row, col, _ = Compressed().unpack({"pos": pos, "crd": crd}, parents, size, crd.device)
     keys = ravel([row, col], (parents, size))
     if not ascending(keys):
+        if values.dim() == 1:
+            number = keys if format.order is None else col * parents + row
+            return from_entries(number, values, shape, format)  # type: ignore[return-value]
         keys, inverse = torch.unique(keys, return_inverse=True)
-        values = _sum(values, inverse, keys.numel())
+        values = summed(values, inverse, keys.numel())
         row, col = keys // size, keys % size
         pos = torch.searchsorted(row, torch.arange(parents + 1)).to(pos.dtype)
     return SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": col.to(pos.dtype)})
-
-
-def _sum(values: Tensor, group: Tensor, groups: int) -> Tensor:
-    if values.dtype == torch.bool:
-        return _sum(values.byte(), group, groups) > 0
-    return values.new_zeros((groups, *values.shape[1:])).index_add_(0, group, values)
 
 
 def to_scipy(t: SparseTensor) -> Any:

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from gossamer.formats import CSC, CSR, Structure
 from gossamer.ops import csr_cuda
+from gossamer.ops.restack import enough, plain, restack, target_of
 
 _library = torch.library.Library("gossamer", "DEF")
 _library.define(
@@ -95,11 +97,19 @@ def _transpose(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, 
     known = _transposes.get(crd)
     if known is not None:
         return known
-    order = torch.argsort(crd, stable=True)
-    counts = torch.bincount(crd, minlength=cols)
-    pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)
-    pos_t[1:] = counts.cumsum(0)
-    made = (pos_t, _rows_of(pos, crd)[order].to(crd.dtype), order)
+    compiled = None
+    if enough(crd.numel()) and plain(pos, crd):
+        rows_first = Structure(CSR(), (rows, cols), {"pos1": pos, "crd1": crd}, crd.device)
+        compiled = restack(rows_first, target_of(CSC(), (rows, cols)))
+    if compiled is not None and compiled.where is not None:
+        arrays = (compiled.arrays["pos1"].to(pos.dtype), compiled.arrays["crd1"].to(crd.dtype))
+        made = (*arrays, compiled.where)
+    else:
+        order = torch.argsort(crd, stable=True)
+        counts = torch.bincount(crd, minlength=cols)
+        pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)
+        pos_t[1:] = counts.cumsum(0)
+        made = (pos_t, _rows_of(pos, crd)[order].to(crd.dtype), order)
     _transposes[crd] = made
     return made
 

@@ -36,6 +36,8 @@ from gossamer.formats.base import check_size
 from gossamer.ops.assemble import Places, assemble
 from gossamer.ops.explained import explained
 from gossamer.ops.memory import fresh
+from gossamer.ops.moves import moved
+from gossamer.ops.restack import enough
 from gossamer.ops.tiling import Tiling, chunks, tiling
 from gossamer.ops.views import C_TYPES, View, fans_for, native, repacked, stack_for
 
@@ -358,7 +360,8 @@ class Plan:
         for k, value in enumerate(values):
             view = self.views[k]
             if view is not None and view.index is not None:
-                value = value.reshape(-1)[view.index]
+                flat, n = value.reshape(-1), view.index.numel()
+                value = moved(flat, view.index, None, n, n) if enough(n) else flat[view.index]
             elif k in self.copies:
                 value = value.reshape(self.args[k].shape).permute(self.copies[k]).contiguous()
             out.append(value)

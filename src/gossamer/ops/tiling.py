@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _SECOND = 3 << 18  # bytes of a tile: most of a second-level cache of 1 MB
 _AGAIN = 64  # times that a row is read, from which on it is copied to lie with its neighbours
 _FULL = 8  # entries in a row of a tile, from which on tiles pay
+_NARROW = 256  # bytes of a row below which they don't: the third level gives short rows as fast as a tile is begun
 _CHUNK = 1 << 19  # entries of the rows that a thread goes through tile by tile
 
 
@@ -126,7 +127,7 @@ def chunks(threads: int, entries: int) -> int:
 
 def _tiles(view: View, row: int, rows: int, columns: int) -> View | None:
     """The view in tiles of columns whose rows (of so many bytes) stay in the second-level cache; None if all do."""
-    if row * columns <= 2 * _SECOND:
+    if row < _NARROW or row * columns <= 2 * _SECOND:
         return None
     tiles = math.ceil(row * columns / _SECOND)
     if view.entries < _FULL * rows * tiles:

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import LevelUse, Stack, Walk
-from gossamer.formats import CSC, CSR, Structure
+from gossamer.compiler.conversion import Cut
+from gossamer.formats import Structure
 from gossamer.formats.levels import Compressed, Dense, Level
 from gossamer.formats.structure import ascending, pack, ravel, unravel
-from gossamer.native import BuildError
-from gossamer.ops.turn import transpose
+from gossamer.ops.reading import Target, parts_of
+from gossamer.ops.restack import enough, restack
 
 C_TYPES = {
     torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",
     torch.float32: "float", torch.float64: "double",
 }  # fmt: skip
-_FEW = 4096  # entries that are sorted sooner than a helper is built
 
 
 class View(NamedTuple):
@@ -76,7 +76,7 @@ def _native(structure: Structure) -> View | None:
     stack = format.stack(len(shape))
     if format.groups(len(shape)) != len(shape) or any(not _walkable(level) for level in stack):
         return None
-    parts = _parts(structure, len(stack))
+    parts = parts_of(format, shape, len(stack))
     if parts is None:
         return None
     fans, parents = [], 1
@@ -94,19 +94,6 @@ def _native(structure: Structure) -> View | None:
 
 def _walkable(level: Level) -> bool:
     return level.walk is not None and not (isinstance(level, Compressed) and not level.unique)
-
-
-def _parts(structure: Structure, levels: int) -> tuple[tuple[int, int], ...] | None:
-    """Ask the format's map for the dimension of each level, and its weight, by trying one step in each."""
-    steps = torch.eye(levels + 1, levels, dtype=torch.int64)
-    dims = structure.format.from_levels(list(steps.unbind(1)), structure.shape)
-    parts = []
-    for n in range(levels):
-        moved = [(d, int(c[n]) - int(c[levels])) for d, c in enumerate(dims) if int(c[n]) != int(c[levels])]
-        if len(moved) != 1 or any(int(c[levels]) for c in dims):
-            return None
-        parts.append(moved[0])
-    return tuple(parts)
 
 
 def repacked(structure: Structure, order: tuple[int, ...]) -> View:
@@ -137,20 +124,13 @@ def fans_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[fl
 
 def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
     shape = structure.shape
-    if (turned := _turned(structure, order)) is not None:
-        return turned
-    keys, where = structure.entries()
-    coords = unravel(keys, shape)
-    coords = [coords[d] for d in order]
     sizes = tuple(shape[d] for d in order)
-    number = ravel(coords, sizes)
-    index = where
-    if not ascending(number):
-        turn = torch.argsort(number)
-        number, coords = number[turn], [c[turn] for c in coords]
-        index = turn if where is None else where[turn]
-    stack = stack_for(order, shape, keys.numel())
-    arrays, _ = pack(stack, coords, number, sizes)
+    stack = stack_for(order, shape, structure.nnz)
+    made = None
+    if enough(structure.nnz) and structure.device.type == "cpu":
+        target = Target(stack, sizes, tuple(Cut(d) for d in order), tuple(shape))
+        made = restack(structure, target)
+    arrays, index = _sorted(structure, order, stack, sizes) if made is None else (made.arrays, made.where)
     fans, parents = [], 1
     for n, (level, size) in enumerate(zip(stack, sizes, strict=True)):
         positions = level.positions({name: arrays[f"{name}{n}"] for name in level.arrays}, parents, size)
@@ -159,20 +139,16 @@ def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
     return View(stack, arrays, sizes, tuple((d, 1) for d in order), frozenset(), tuple(fans), index)
 
 
-def _turned(structure: Structure, order: tuple[int, ...]) -> View | None:
-    """Compressed rows by column, or columns by row, without a sort; None for anything else."""
-    now = {CSR: (0, 1), CSC: (1, 0)}.get(type(structure.format))
-    if now is None or order != now[::-1] or len(structure.shape) != 2 or structure.device.type != "cpu":
-        return None
-    pos, crd = structure.arrays["pos1"], structure.arrays["crd1"]
-    sizes = tuple(structure.shape[d] for d in order)
-    stack = stack_for(order, structure.shape, crd.numel())
-    if not stack[0].full or crd.numel() < _FEW:
-        return None
-    try:
-        pos, crd, index = transpose(pos, crd, sizes[0])
-    except BuildError:  # no compiler: a plan can be looked at all the same
-        return None
-    fans = (float(sizes[0]), crd.numel() / max(sizes[0], 1))
-    parts = tuple((d, 1) for d in order)
-    return View(stack, {"pos1": pos, "crd1": crd}, sizes, parts, frozenset(), fans, index)
+def _sorted(
+    structure: Structure, order: tuple[int, ...], stack: tuple[Level, ...], sizes: tuple[int, ...]
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The same in torch: arrays, and the place of each entry in the values."""
+    keys, index = structure.entries()
+    coords = unravel(keys, structure.shape)
+    coords = [coords[d] for d in order]
+    number = ravel(coords, sizes)
+    if not ascending(number):
+        turn = torch.argsort(number)
+        number, coords = number[turn], [c[turn] for c in coords]
+        index = turn if index is None else index[turn]
+    return pack(stack, coords, number, sizes)[0], index
