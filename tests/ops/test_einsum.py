@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from tests.formats_under_test import ALL
 
-FORMATS = [*ALL[:9], gs.formats.PackedCSR()]
+FORMATS = [*ALL[:9], gs.formats.PackedCSR(), gs.formats.PackedNear()]
 
 
 def tensor(shape, format, density=0.4, dtype=torch.float64):

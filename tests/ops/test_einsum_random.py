@@ -64,3 +64,19 @@ def test_sparse_results_in_the_interpreter(expression):
     if plan.choice.method != "sort":
         assert [v for _, v in entries] == pytest.approx(result.values().tolist())
         assert [k for k, _ in entries] == sorted(k for k, _ in entries)
+
+
+@pytest.mark.parametrize(("n", "m"), [(2, 4), (1, 10), (3, 5), (1, 20)])
+@pytest.mark.parametrize("expression", ["ik,kj->ij", "ik->i", "ik,ik->ik"])
+def test_n_of_m_is_walked_as_it_lies(expression, n, m):
+    """Two columns in a byte, or one: no copy is made, and loops and C mean the same."""
+    dense = gs.sparsify(torch.randn(18, 35, dtype=torch.float64), gs.NM(n, m), format=gs.Dense())
+    weight, x = gs.from_dense(dense, gs.formats.PackedNM(n, m)), torch.randn(35, 6, dtype=torch.float64)
+    others = {"ik,kj->ij": (x,), "ik->i": (), "ik,ik->ik": (torch.randn(18, 35, dtype=torch.float64),)}[expression]
+    plan = plan_of(expression, [weight, *others], gs.Dense())
+    assert (
+        plan.views[0] is not None and plan.views[0].index is None and plan.views[0].arrays["crd3"].dtype is torch.uint8
+    )
+    wanted = torch.einsum(expression, dense, *others)
+    torch.testing.assert_close(interpreted(plan, [weight.values(), *others]), wanted)
+    torch.testing.assert_close(gs.einsum(expression, weight, *others, out=gs.Dense()), wanted)

@@ -132,7 +132,7 @@ class PackedNear(PackedCSR):
     """:class:`PackedCSR` for patterns that keep much: columns are told by their distance, in half a byte.
 
     A weight at 50 % takes 0.58 of dense's bytes instead of 0.64, in the same time from 16 tokens on, and in up to a
-    tenth more below. Columns that are 15 or more apart cost a place for each 15, so from 80 % sparsity on
+    quarter more below. Columns that are 15 or more apart cost a place for each 15, so from 80 % sparsity on
     :class:`PackedCSR` is smaller, and faster.
 
     Examples

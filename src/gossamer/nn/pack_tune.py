@@ -186,8 +186,12 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
     tile = 240 if isinstance(format, PackedCSR) and format.tile == 240 else 128
     if tokens == 1:
         return 9e-6 + kept * (0.08e-9 if isinstance(format, PackedNM) else 0.2e-9 if tile == 128 else 0.4e-9)
+    regular = isinstance(format, PackedNM)
+    if regular and (tokens <= 14 or 17 <= tokens <= 24):  # without panels
+        return 9e-6 + kept * tokens * 0.031e-9
     panels = -(-tokens // 32) if tokens > 16 else 0.6
-    each = rows * -(-cols // tile) * 2e-9 + kept * 0.75e-9 + (rows + cols) * 32 * 0.15e-9
+    each = kept * 0.69e-9 if regular else rows * -(-cols // tile) * 2e-9 + kept * 0.75e-9
+    each += (rows + cols) * 32 * 0.15e-9
     return 10e-6 + panels * each
 
 

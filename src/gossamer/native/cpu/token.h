@@ -53,29 +53,22 @@ template <class V> static void token_tile_near(const Rows& a, int64_t b, int64_t
   __m512 table[8];
 #pragma GCC unroll 8
   for (int i = 0; i < 8; i++) table[i] = _mm512_loadu_ps(x + 16 * i);
-  const __m512i low = _mm512_set1_epi32(15), bit5 = _mm512_set1_epi32(32), bit6 = _mm512_set1_epi32(64);
+  const __m128i low = _mm_set1_epi8(15);
   for (int64_t g = 0; g < a.groups(); g++) {
     const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
     if (!steps) continue;
     const V* v = a.first_value<V>() + first;
     const uint8_t* c = a.crd + first / 2;
-    __m512i at = _mm512_set1_epi32(-1);
-    const auto step = [&](const V* values, __m512 acc) __attribute__((always_inline)) {
-      const __m512 p = _mm512_permutex2var_ps(table[0], at, table[1]), q = _mm512_permutex2var_ps(table[2], at, table[3]);
-      const __m512 r = _mm512_permutex2var_ps(table[4], at, table[5]), s = _mm512_permutex2var_ps(table[6], at, table[7]);
-      const __mmask16 is5 = _mm512_test_epi32_mask(at, bit5), is6 = _mm512_test_epi32_mask(at, bit6);
-      const __m512 found = _mm512_mask_blend_ps(is6, _mm512_mask_blend_ps(is5, p, q), _mm512_mask_blend_ps(is5, r, s));
-      return _mm512_fmadd_ps(found, load16(values), acc);
-    };
+    __m128i at = _mm_set1_epi8(-1);
     __m512 acc = _mm512_setzero_ps(), other = acc;
     for (const V* end = v + steps * LANES; v != end; v += 2 * LANES, c += LANES) {
       _mm_prefetch((const char*)(v + 24 * LANES), _MM_HINT_T0);
       _mm_prefetch((const char*)(v + 25 * LANES), _MM_HINT_T0);
-      const __m512i two = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)c));
-      at = _mm512_add_epi32(at, _mm512_and_epi32(two, low));
-      acc = step(v, acc);
-      at = _mm512_add_epi32(at, _mm512_srli_epi32(two, 4));
-      other = step(v + LANES, other);
+      const __m128i two = _mm_loadu_si128((const __m128i*)c);
+      at = _mm_add_epi8(at, _mm_and_si128(two, low));
+      acc = _mm512_fmadd_ps(lookup128(table, at), load16(v), acc);
+      at = _mm_add_epi8(at, _mm_and_si128(_mm_srli_epi16(two, 4), low));
+      other = _mm512_fmadd_ps(lookup128(table, at), load16(v + LANES), other);
     }
     alignas(64) float sum[LANES];
     _mm512_store_ps(sum, _mm512_add_ps(acc, other));
