@@ -39,7 +39,7 @@ def _compact(results: dict[str, Any]) -> str:
 
 
 def _rounded(row: dict[str, Any]) -> dict[str, Any]:
-    return {k: round(v, 2) if isinstance(v, float) else v for k, v in row.items()}
+    return {k: round(v, 3 if k == "of_dense" else 2) if isinstance(v, float) else v for k, v in row.items()}
 
 
 def _shape(text: str) -> tuple[int, int]:

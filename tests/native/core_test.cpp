@@ -63,11 +63,44 @@ static Case any_pattern(int64_t rows, int64_t cols, int64_t block, int64_t tile,
   return c;
 }
 
-static Case regular(int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per) {
+// The same pattern, its columns told by steps.
+static Case near(const Case& from) {
+  Case c;
+  c.rows = from.rows, c.cols = from.cols, c.dense = from.dense, c.row = from.row;
+  c.a.block = from.a.block, c.a.tile = from.a.tile, c.a.window = 15;
+  c.pos.push_back(0);
+  for (size_t g = 0; g + 1 < from.pos.size(); g++) {
+    std::vector<std::vector<std::pair<int, float>>> steps(LANES);
+    size_t most = 0;
+    for (int l = 0; l < LANES; l++) {
+      int before = -1;
+      for (int64_t j = from.pos[g]; j < from.pos[g + 1]; j++) {
+        const int column = from.crd[j * LANES + l];
+        if (column == from.a.tile) continue;
+        for (; column - before > 14; before += 15) steps[l].push_back({15, 0.0f});
+        steps[l].push_back({column - before, from.values[j * LANES + l]}), before = column;
+      }
+      most = steps[l].size() > most ? steps[l].size() : most;
+    }
+    most = (most + 1) / 2 * 2;
+    for (size_t j = 0; j < most; j++)
+      for (int l = 0; l < LANES; l++) {
+        const std::pair<int, float> it = j < steps[l].size() ? steps[l][j] : std::pair<int, float>(0, 0.0f);
+        c.values.push_back(it.second);
+        if (j % 2 == 0) c.crd.push_back(uint8_t(it.first));
+        else c.crd[c.crd.size() - LANES + l] |= uint8_t(it.first << 4);
+      }
+    c.pos.push_back(c.pos.back() + int32_t(most));
+  }
+  finish(c);
+  return c;
+}
+
+static Case regular(int64_t lanes, int64_t rows, int64_t cols, int64_t block, int64_t window, int64_t per) {
   Case c;
   c.rows = rows, c.cols = cols;
   c.dense.assign(rows * cols, 0.0f);
-  c.a.block = block, c.a.window = window, c.a.per = per, c.a.tile = regular_tile(cols, window, per);
+  c.a.block = block, c.a.window = window, c.a.per = per, c.a.tile = regular_tile(lanes, cols, window, per);
   for (int64_t r = 0; r < block; r++) c.row.push_back(int32_t(r));
   finish(c);
   const int64_t groups = (rows + block - 1) / block * block / LANES;
@@ -201,15 +234,18 @@ int main() {
     all.push_back(any_pattern(33, 300, 48, 240, 9));
     all.push_back(any_pattern(20, 70, 32, 7, 3));
     all.push_back(any_pattern(20, 70, 32, 128, 1000000));
-    all.push_back(regular(1, 1, 16, 32, 16));
-    all.push_back(regular(50, 131, 64, 32, 16));
-    all.push_back(regular(17, 61, 32, 20, 1));
-    all.push_back(regular(17, 100, 32, 40, 1));
-    all.push_back(regular(1, 1, 16, 12, 6));  // two steps in a byte from here on
-    all.push_back(regular(50, 131, 64, 12, 6));
-    all.push_back(regular(70, 299, 48, 10, 1));
-    all.push_back(regular(33, 540, 48, 15, 5));
-    all.push_back(regular(20, 14, 32, 14, 7));
+    for (int i = 0; i < 5; i++) all.push_back(near(all[i]));
+    all.push_back(near(any_pattern(50, 200, 64, 128, 2)));
+    all.push_back(regular(kernels->lanes, 1, 1, 16, 32, 16));
+    all.push_back(regular(kernels->lanes, 50, 131, 64, 32, 16));
+    all.push_back(regular(kernels->lanes, 17, 61, 32, 20, 1));
+    all.push_back(regular(kernels->lanes, 17, 100, 32, 40, 1));
+    all.push_back(regular(kernels->lanes, 1, 1, 16, 12, 6));  // two steps in a byte from here on
+    all.push_back(regular(kernels->lanes, 50, 131, 64, 12, 6));
+    all.push_back(regular(kernels->lanes, 70, 299, 48, 10, 1));
+    all.push_back(regular(kernels->lanes, 33, 540, 48, 15, 5));
+    all.push_back(regular(kernels->lanes, 20, 14, 32, 14, 7));
+    all.push_back(regular(kernels->lanes, 33, 1650, 48, 10, 1));  // three tiles of AVX-512
     for (const Case& c : all) {
       const Case small = int8(c), half = bfloat16(c);
       for (int64_t tokens : {1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 65}) {

@@ -5,7 +5,7 @@ import torch
 
 import gossamer as gs
 from gossamer import native
-from gossamer.formats import Condensed, PackedCSR, PackedNM
+from gossamer.formats import Condensed, PackedCSR, PackedNear, PackedNM
 from gossamer.nn import pack_tune
 from gossamer.nn.pack_tune import fitting
 
@@ -106,10 +106,11 @@ def test_training_mode_and_dropout_are_left_alone():
 @pytest.mark.parametrize(
     ("how", "formats"),
     [
-        ("2:4", [PackedCSR(), PackedNM(2, 4)]),
+        ("2:4", [PackedNear(), PackedNM(2, 4)]),
         ("1:10", [PackedCSR(), PackedCSR(240), PackedNM(1, 10)]),
         ("fan-in 90%", [Condensed(), PackedCSR(240)]),
         ("70%", [PackedCSR()]),
+        ("50%", [PackedNear()]),
     ],
 )
 def test_which_formats_fit(how, formats):

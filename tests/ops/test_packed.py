@@ -1,7 +1,4 @@
-"""linear with packed weights: right to the last bit that theory promises, for every size, pattern and regime."""
-
-import subprocess
-import sys
+"""Packed weights: what is theirs alone. What they share with blocks stands in test_kernels.py."""
 
 import pytest
 import torch
@@ -9,65 +6,16 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer import native
-from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM, PackedNM
+from gossamer.formats import PackedCSR, PackedNear, PackedNM
 from gossamer.ops.packed import _rows
+from tests.ops.test_kernels import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 
-CASES = [
-    ("90%", PackedCSR()),
-    ("90%", PackedCSR(240)),
-    ("50%", PackedCSR()),
-    ("fan-in 80%", Condensed()),
-    ("2:4", PackedNM(2, 4)),
-    ("1:20", PackedNM(1, 20)),
-    ("1:40", PackedNM(1, 40)),
-    ("1:10:g4", PackedGroupedNM(1, 10, 4)),
-]
-# below, at and above groups (16), windows (30, 32), tiles (128, 240) and blocks (384)
-SHAPES = [(1, 1), (16, 32), (17, 31), (33, 129), (400, 127), (48, 500), (385, 64)]
-# below, at and above the vectors (4, 8, 16) and panels (32) of every instruction set
-TOKENS = [1, 2, 3, 4, 5, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65]
-
-
-def assert_right(out, x, weight, bias=None):
-    """|error| <= k u |w||x|: k products and k sums, each rounded once at most."""
-    exact = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
-    size = F.linear(x.double().abs(), weight.double().abs(), None if bias is None else bias.double().abs())
-    bound = (weight.shape[1] + 2) * 2.0**-24 * size
-    assert torch.all((out.double() - exact).abs() <= bound), float(((out.double() - exact).abs() - bound).max())
-
 
 @needs_kernels
-@pytest.mark.parametrize(("how", "format"), CASES, ids=lambda c: str(c))
-def test_every_size(how, format):
-    for shape in SHAPES:
-        dense = gs.sparsify(torch.randn(shape), how, format=gs.Dense())
-        weight = gs.from_dense(dense, format)
-        bias = torch.randn(shape[0])
-        for tokens in TOKENS:
-            x = torch.randn(tokens, shape[1])
-            with torch.no_grad():
-                assert_right(F.linear(x, weight, bias), x, dense, bias)
-                if tokens in (1, 17):
-                    assert_right(F.linear(x, weight), x, dense)
-
-
-@needs_kernels
-@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(2, 4)], ids=str)
-def test_empty_rows_columns_and_tensors(format):
-    dense = torch.zeros(40, 72)
-    dense[3, 5], dense[39, 71] = 2.0, -1.0
-    for weight in (dense, torch.zeros(40, 72), torch.zeros(5, 0), torch.zeros(0, 5)):
-        packed = gs.from_dense(weight, format)
-        for tokens in (0, 1, 2, 20):
-            x = torch.randn(tokens, weight.shape[1])
-            assert torch.equal(F.linear(x, packed), x @ weight.t()), (weight.shape, tokens)
-
-
-@needs_kernels
-@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 10)], ids=str)
-@pytest.mark.parametrize("tokens", [1, 5, 40])
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNear(), PackedNM(1, 10)], ids=str)
+@pytest.mark.parametrize("tokens", [1, 5, 16, 40])
 def test_values_that_are_not_finite_stay_where_they_belong(format, tokens):
     dense = gs.sparsify(torch.randn(20, 95), "1:10", format=gs.Dense())
     x = torch.full((tokens, 95), torch.inf)
@@ -77,81 +25,7 @@ def test_values_that_are_not_finite_stay_where_they_belong(format, tokens):
 
 
 @needs_kernels
-def test_inputs_of_every_layout():
-    dense = gs.sparsify(torch.randn(30, 70), "80%", format=gs.Dense())
-    weight = gs.from_dense(dense, PackedCSR())
-    wide = torch.randn(9, 141)
-    for x in (
-        wide[:, 1:71],
-        wide[:, ::2][:, :70],
-        torch.randn(70, 9).t(),
-        torch.randn(1, 70).expand(9, 70),
-        torch.randn(3, 2, 70),
-        torch.randn(70),
-    ):
-        assert_right(F.linear(x, weight), x, dense)
-
-
-@needs_kernels
-@pytest.mark.parametrize(("how", "format"), CASES, ids=lambda c: str(c))
-@pytest.mark.parametrize("tokens", [1, 7, 40, 200])
-def test_threads_change_no_bit(how, format, tokens):
-    weight = gs.sparsify(torch.randn(800, 300), how, format=format).requires_grad_()
-    x = torch.randn(tokens, 300, requires_grad=True)
-
-    def run(threads):
-        torch.set_num_threads(threads)
-        out = F.linear(x, weight)
-        return out, *torch.autograd.grad(out.square().sum(), (x, weight))
-
-    try:
-        for one, two in zip(run(1), run(2), strict=True):
-            one, two = (t.values() if isinstance(t, gs.SparseTensor) else t for t in (one, two))
-            assert torch.equal(one, two)
-    finally:
-        torch.set_num_threads(1)
-
-
-@needs_kernels
-@pytest.mark.parametrize(("how", "format"), CASES, ids=lambda c: str(c))
-def test_gradients_are_those_of_dense(how, format):
-    for tokens in (1, 3, 33, 70):
-        dense = gs.sparsify(torch.randn(50, 140), how, format=gs.Dense()).requires_grad_()
-        weight = gs.from_dense(dense.detach(), format).requires_grad_()
-        bias = torch.randn(50, requires_grad=True)
-        x, y = torch.randn(tokens, 140, requires_grad=True), torch.randn(tokens, 50)
-        gx, gw, gb = torch.autograd.grad(F.linear(x, weight, bias), (x, weight, bias), y)
-        dx, dw, db = torch.autograd.grad(F.linear(x, dense, bias), (x, dense, bias), y)
-        assert gw.format == format
-        assert_right(gx, y, dense.detach().t())
-        torch.testing.assert_close(gw.to_dense(), torch.where(weight.mask(), dw, 0), rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close((gx, gb), (dx, db), rtol=1e-5, atol=1e-5)
-
-
-@needs_kernels
-def test_gradients_of_gradients():
-    weight = gs.sparsify(torch.randn(20, 40), "2:4", format=PackedNM(2, 4))
-    arrays, sizes = _rows(weight)
-    linear = torch.ops.gossamer.rows_linear
-
-    def both(f):
-        values = weight.values().detach().clone().requires_grad_()
-        x = torch.randn(6, 40, generator=torch.Generator().manual_seed(1)).requires_grad_()
-        first = torch.autograd.grad(f(x, values).pow(3).sum(), (x, values), create_graph=True)
-        return torch.autograd.grad(sum(g.square().sum() for g in first), (x, values))
-
-    keys, where = weight.structure.entries()
-
-    def dense(x, values):
-        return x @ torch.zeros(800).index_put((keys,), values[where]).view(20, 40).t()
-
-    ours, theirs = both(lambda x, v: linear(*arrays, v, x, None, *sizes, 0)), both(dense)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-2)
-
-
-@needs_kernels
-@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNear(), PackedNM(1, 8)], ids=str)
 def test_operators_keep_torchs_rules(format):
     weight = gs.sparsify(torch.randn(20, 40), "1:8", format=format)
     arrays, sizes = _rows(weight)
@@ -163,18 +37,6 @@ def test_operators_keep_torchs_rules(format):
     torch.library.opcheck(ops.rows_linear, (*arrays, values, x, None, *sizes, 0))
     torch.library.opcheck(ops.rows_linear_t, (*arrays, values, grad, *sizes))
     torch.library.opcheck(ops.rows_sample, (*arrays, grad, x, *sizes))
-
-
-@needs_kernels
-@pytest.mark.parametrize(("number", "function"), [(1, F.relu), (2, F.gelu), (3, F.silu)])
-def test_fused_activations(number, function):
-    for format in (PackedCSR(), PackedNM(1, 8)):
-        weight = gs.sparsify(torch.randn(37, 40), "1:8", format=format)
-        arrays, sizes = _rows(weight)
-        for tokens in (1, 9, 40):
-            x, bias = torch.randn(tokens, 40), torch.randn(37)
-            out = torch.ops.gossamer.rows_forward(*arrays, weight._values, x, bias, *sizes, number)
-            torch.testing.assert_close(out, function(F.linear(x, weight, bias)), rtol=1e-6, atol=1e-6)
 
 
 @needs_kernels
@@ -212,54 +74,6 @@ def test_a_wrong_operand_is_refused():
 
 
 @needs_kernels
-@pytest.mark.slow
-def test_compile_and_export():
-    model = torch.nn.Sequential(torch.nn.Linear(40, 30), torch.nn.ReLU(), torch.nn.Linear(30, 8))
-    gs.sparsify_(model, "75%", format=PackedCSR())
-    x = torch.randn(6, 40, requires_grad=True)
-    expected = model(x)
-    (expected_grad,) = torch.autograd.grad(expected.sum(), x)
-    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-    out = compiled(x)
-    torch.testing.assert_close(out, expected)
-    torch.testing.assert_close(torch.autograd.grad(out.sum(), x)[0], expected_grad)
-    program = torch.export.export(model, (x.detach(),))
-    torch.testing.assert_close(program.module()(x.detach()), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("isa", ["avx2", "baseline"])
-def test_older_instruction_sets(isa):
-    import os
-
-    code = "import sys, pytest; sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
-    tests = [
-        "test_every_size",
-        "test_values_that_are_not_finite_stay_where_they_belong",
-        "test_gradients_are_those_of_dense",
-    ]
-    command = [sys.executable, "-c", code, *(f"{__file__}::{name}" for name in tests)]
-    answer = subprocess.run(command, env={**os.environ, "GOSSAMER_ISA": isa}, capture_output=True, text=True)
-    assert answer.returncode == 0, answer.stdout[-3000:]
-
-
-@needs_kernels
-@pytest.mark.parametrize("arguments", [{}, {"stride": 2, "padding": 1}, {"padding": "same"}, {"dilation": 2}], ids=str)
-@pytest.mark.parametrize("kernel", [1, 3])
-def test_convolution(arguments, kernel):
-    dense = gs.sparsify(torch.randn(20, 8, kernel, kernel), "1:8", format=gs.Dense()).requires_grad_()
-    weight = gs.from_dense(dense.detach(), PackedCSR()).requires_grad_()
-    x, bias = torch.randn(2, 8, 9, 7, requires_grad=True), torch.randn(20, requires_grad=True)
-    ours, theirs = F.conv2d(x, weight, bias, **arguments), F.conv2d(x, dense, bias, **arguments)
-    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    grad = torch.randn_like(ours)
-    gx, gw, gb = torch.autograd.grad(ours, (x, weight, bias), grad)
-    dx, dw, db = torch.autograd.grad(theirs, (x, dense, bias), grad)
-    torch.testing.assert_close((gx, gb), (dx, db), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(gw.to_dense(), torch.where(weight.mask(), dw, 0), rtol=1e-4, atol=1e-4)
-
-
-@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
 def test_half_precision_is_stored_and_sums_are_float32(dtype, format):
@@ -276,7 +90,7 @@ def test_half_precision_is_stored_and_sums_are_float32(dtype, format):
 
 @needs_kernels
 @pytest.mark.parametrize(
-    "format", [PackedCSR(), PackedCSR(240), PackedNM(1, 8), gs.BSR((4, 4)), gs.BSR((1, 8))], ids=str
+    "format", [PackedCSR(), PackedNear(), PackedCSR(240), PackedNM(1, 8), gs.BSR((4, 4)), gs.BSR((1, 8))], ids=str
 )
 def test_bfloat16_at_every_size(format):
     """The kernel reads the values as they are, sums in float32 and rounds once; in chunks from 257 tokens on."""
@@ -316,23 +130,6 @@ def test_bfloat16_gradients_and_rules(format):
         op(*arrays, values, x.float(), None, *sizes, 0)
 
 
-@pytest.mark.parametrize("format", [PackedCSR(), PackedNM(1, 8)], ids=str)
-def test_gradcheck(format):
-    """In float64, where there is no kernel: the formats themselves differentiate as any other."""
-    weight = gs.sparsify(torch.randn(6, 16, dtype=torch.float64), "1:8", format=format)
-    values = weight.values().detach().clone().requires_grad_()
-    x = torch.randn(3, 16, dtype=torch.float64, requires_grad=True)
-    _, where = weight.structure.entries()
-
-    def function(x, values):
-        from gossamer.tensor import build
-
-        kept = torch.zeros_like(values).index_put((where,), values[where])
-        return F.linear(x, build(kept, weight.structure))
-
-    assert torch.autograd.gradcheck(function, (x, values))
-
-
 @needs_kernels
 def test_matrix_products():
     dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())
@@ -340,14 +137,3 @@ def test_matrix_products():
         for x in (torch.randn(70), torch.randn(70, 1), torch.randn(70, 9), torch.randn(9, 70).t()):
             assert_right((weight @ x).t(), x.t(), dense)
             assert (weight @ x).shape == (dense @ x).shape
-
-
-def test_without_kernels_it_still_works(monkeypatch):
-    monkeypatch.setattr("gossamer.ops.packed.available", lambda values: False)
-    dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())
-    for format in (PackedCSR(), PackedNM(1, 10)):
-        weight = gs.from_dense(dense, format).requires_grad_()
-        x = torch.randn(4, 70, requires_grad=True)
-        out = F.linear(x, weight)
-        torch.testing.assert_close(out, x @ dense.t())
-        assert torch.autograd.grad(out.sum(), weight)[0].format == format

@@ -20,16 +20,17 @@ from rich.table import Table
 
 import gossamer as gs
 from gossamer import native
-from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM
+from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM, PackedNear
 from gossamer.progress import Tell, progress
 from gossamer.report.timing import interleaved
 
 SHAPES = ((768, 768), (3072, 768), (768, 3072))
-TOKENS = (1, 4, 8, 16, 32, 64, 128, 512, 2048)
+TOKENS = (1, 4, 8, 16, 32, 64, 128, 512, 2048, 4096)
 PARTS = ("linear", "training", "encoder")
 #: The rows of the table: name, pattern, format.
 FORMATS = [
-    *((f"unstructured {s}", s, PackedCSR()) for s in ("50%", "75%", "90%", "95%")),
+    ("unstructured 50%", "50%", PackedNear()),
+    *((f"unstructured {s}", s, PackedCSR()) for s in ("75%", "90%", "95%")),
     ("unstructured 95% wide", "95%", PackedCSR(240)),
     ("condensed 90%", "fan-in 90%", Condensed()),
     *((f"grouped {n}:{m}", f"{n}:{m}:g8", PackedGroupedNM(n, m, 8)) for n, m in ((2, 4), (1, 4), (1, 10), (1, 20))),
@@ -102,7 +103,8 @@ def linear(
                 for name, best in interleaved(calls, seconds).items():
                     same = have[re.sub("^(torch|scipy) CSR", "unstructured", name)]
                     kept = shape[0] * shape[1] if name == "dense" else same.nnz
-                    rows.append(_row(threads, shape, count, name, best, kept))
+                    row = _row(threads, shape, count, name, best, kept)
+                    rows.append(row | ({"of_dense": have[name].nbytes / have["dense"].nbytes} if name in have else {}))
             tell("linear", None, 1)
     return rows
 
@@ -232,14 +234,18 @@ def tables(results: dict[str, Any]) -> Iterator[Table]:
 
 def _gains(title: str, rows: list[dict[str, Any]], ceiling: float | None) -> Table:
     found, threads = gains(rows), rows[0]["threads"]
-    share = " (share of the FMA ceiling)" if ceiling else ""
-    table = Table(title=f"{title}, threads: {threads}; times faster than dense{share}", title_justify="left")
+    said = " (share of the FMA ceiling)" if ceiling else ""
+    table = Table(title=f"{title}, threads: {threads}; times faster than dense{said}", title_justify="left")
     tokens = sorted({r["tokens"] for r in rows})
     table.add_column("")
+    small = any("of_dense" in r for r in rows)
+    if small:
+        table.add_column("bytes of dense", justify="right")
     for n in tokens:
         table.add_column(f"{n:,} token{'s' * (n > 1)}", justify="right")
     for name in dict.fromkeys(r["name"] for r in rows):
-        cells = []
+        share = max((r["of_dense"] for r in rows if r["name"] == name and "of_dense" in r), default=None)
+        cells = ["" if share is None else f"{share:.3f}"] if small else []
         for n in tokens:
             mine = [r["gflops"] for r in rows if (r["tokens"], r["name"]) == (n, name)]
             of = f" ({sum(mine) / len(mine) / ceiling:.2f})" if ceiling else ""

@@ -6,7 +6,7 @@ from gossamer.formats.compressed import CSC, CSF, CSR, DCSR
 from gossamer.formats.coo import COO
 from gossamer.formats.ell import ELL
 from gossamer.formats.masked import Dense, Masked
-from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNM, PackedRows
+from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM, PackedRows
 from gossamer.formats.packed_vnm import PackedVNM
 from gossamer.formats.structure import Structure
 
@@ -25,6 +25,7 @@ __all__ = [
     "PackedCSR",
     "PackedGroupedNM",
     "PackedNM",
+    "PackedNear",
     "PackedRows",
     "PackedVNM",
     "Structure",

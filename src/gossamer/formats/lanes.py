@@ -105,16 +105,74 @@ class Lanes(Level):
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         pos, crd = arrays["pos"], arrays["crd"]
-        _require(pos.dtype == torch.int32 and pos.dim() == 1, f"pos is {pos.dtype}, must be torch.int32 of 1 dimension")
-        groups = parents // LANES
-        _require(pos.numel() == groups + 1, f"pos has {pos.numel()} entries, must have {groups + 1} (groups + 1)")
-        _require(int(pos[0]) == 0, f"pos starts at {int(pos[0])}, must start at 0")
+        _check_starts(pos, parents // LANES)
         _require(int(pos[-1]) * LANES == crd.numel(), f"pos ends at {int(pos[-1])}, must be {crd.numel()} / {LANES}")
-        _require(not bool((pos[1:] < pos[:-1]).any()), "pos runs backwards, must never decrease")
         _check_bytes(crd, size)
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return arrays["crd"].numel()
+
+
+@dataclass(frozen=True)
+class NearLanes(Level):
+    """:class:`Lanes` in half the bytes, each coordinate told by its distance from the one before, from -1 on.
+
+    Two steps of a lane share a byte, the first in its lower half, and every group has an even number of them. A half of
+    1 to 14 is an entry so far ahead; 15 moves on and is none; 0 is an entry right after a 15, and else none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> arrays, position, n = NearLanes().pack(torch.tensor([0, 0, 1]), torch.tensor([4, 40, 2]), 16, 64)
+    >>> halves(arrays["crd"]).view(-1, 16)[:, :2].T.tolist()  # 5, 15 + 15 + 6; 3
+    [[5, 15, 15, 6], [3, 0, 0, 0]]
+    >>> position.tolist(), arrays["pos"].tolist(), n
+    ([0, 48, 1], [0, 4], 64)
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        rank = _rank(parent)
+        before = torch.where(rank > 0, coord.roll(1), -1) if coord.numel() else coord
+        ahead = coord - before
+        moves = ahead // 15  # places that only move on; one less than 15 ahead needs none
+        every = torch.cumsum(moves + 1, 0)
+        first = torch.cummax(torch.where(rank == 0, every - moves - 1, 0), 0).values if every.numel() else every
+        step = every - first - 1
+        need = torch.zeros(parents // LANES, dtype=torch.int64, device=coord.device)
+        need.scatter_reduce_(0, parent // LANES, step + 1, "amax")
+        pos = torch.zeros(need.numel() + 1, dtype=torch.int64, device=coord.device)
+        torch.cumsum((need + 1) // 2 * 2, 0, out=pos[1:])
+        position = (pos[parent // LANES] + step) * LANES + parent % LANES
+        codes = torch.zeros(int(pos[-1]) * LANES, dtype=torch.uint8, device=coord.device)
+        codes[position] = (ahead - 15 * moves).to(torch.uint8)
+        of = torch.repeat_interleave(torch.arange(moves.numel(), device=coord.device), moves)
+        codes[position[of] - (_rank(of) + 1) * LANES] = 15
+        return {"pos": pos, "crd": paired(codes)}, position, codes.numel()
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        pos, codes = arrays["pos"].long(), halves(arrays["crd"])
+        steps = codes.numel() // LANES
+        group = torch.repeat_interleave(torch.arange(parents // LANES, device=device), pos.diff(), output_size=steps)
+        ends = F.pad(codes.view(-1, LANES).long().cumsum(0), (0, 0, 1, 0))
+        return _lanes(group), (ends[1:] - ends[pos[group]] - 1).view(-1), near_entries(arrays["crd"])
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        pos, crd = arrays["pos"], arrays["crd"]
+        _check_starts(pos, parents // LANES)
+        _require(not bool((pos % 2).any()), "pos has an odd number, every group must have an even number of steps")
+        _check_bytes(crd, 255)
+        _require(
+            int(pos[-1]) * LANES == 2 * crd.numel(), f"pos ends at {int(pos[-1])}, must be {crd.numel()} * 2 / {LANES}"
+        )
+        _, coord, _ = self.unpack(arrays, parents, size, crd.device)
+        _require(not bool((coord >= size).any()), f"crd goes on to a coordinate outside 0 .. {size - 1}")
+        last = halves(crd).view(-1, LANES)[pos[1:][pos.diff() > 0].long() - 1]
+        _require(not bool((last == 15).any()), "crd moves on at the end of a group, where an entry must follow")
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return 2 * arrays["crd"].numel()
 
 
 @dataclass(frozen=True)
@@ -226,9 +284,7 @@ class HalfLanes(FixedLanes):
     )
 
     def _stored(self, crd: Tensor) -> Tensor:
-        steps = crd.view(-1, LANES)
-        steps = F.pad(steps, (0, 0, 0, steps.shape[0] % 2)).view(-1, 2, LANES)
-        return (steps[:, 0] | steps[:, 1] << 4).view(-1)
+        return paired(crd)
 
     def _codes(self, crd: Tensor, places: int) -> Tensor:
         return halves(crd)[:places]
@@ -236,6 +292,35 @@ class HalfLanes(FixedLanes):
     def _check_length(self, crd: Tensor, places: int, said: str) -> None:
         want = -(-places // (2 * LANES)) * LANES
         _require(crd.numel() == want, f"crd has {crd.numel()} bytes, must have {want}: two of {said} places in each")
+
+
+def paired(codes: Tensor) -> Tensor:
+    """Put two steps of sixteen numbers below 16 into sixteen bytes, the first into the lower halves.
+
+    Examples
+    --------
+    >>> import torch
+    >>> hex(paired(torch.tensor([1] * 16 + [2] * 16, dtype=torch.uint8))[0])
+    '0x21'
+    """
+    steps = codes.view(-1, LANES)
+    steps = F.pad(steps, (0, 0, 0, steps.shape[0] % 2)).view(-1, 2, LANES)
+    return (steps[:, 0] | steps[:, 1] << 4).view(-1)
+
+
+def near_entries(crd: Tensor) -> Tensor:
+    """Return which places of :class:`NearLanes` are entries; no group ends with a 15, so the one before needs no care.
+
+    Examples
+    --------
+    >>> import torch
+    >>> crd = paired(torch.tensor([15, 3, 0, 0], dtype=torch.uint8).repeat_interleave(16))
+    >>> near_entries(crd).view(4, 16)[:, 0].tolist(), near_entries(paired(halves(crd)[[0] * 16 + [40] * 16]))[16].item()
+    ([False, True, False, False], True)
+    """
+    codes = halves(crd)
+    before = F.pad(codes, (LANES, 0))[: codes.numel()]
+    return torch.where(codes == 0, before == 15, codes < 15)
 
 
 def halves(crd: Tensor) -> Tensor:
@@ -267,6 +352,13 @@ def _bytes(coord: Tensor, position: Tensor, places: int, size: int) -> Tensor:
 
 def _lanes(group: Tensor) -> Tensor:
     return (group[:, None] * LANES + torch.arange(LANES, device=group.device)).reshape(-1)
+
+
+def _check_starts(pos: Tensor, groups: int) -> None:
+    _require(pos.dtype == torch.int32 and pos.dim() == 1, f"pos is {pos.dtype}, must be torch.int32 of 1 dimension")
+    _require(pos.numel() == groups + 1, f"pos has {pos.numel()} entries, must have {groups + 1} (groups + 1)")
+    _require(int(pos[0]) == 0, f"pos starts at {int(pos[0])}, must start at 0")
+    _require(not bool((pos[1:] < pos[:-1]).any()), "pos runs backwards, must never decrease")
 
 
 def _check_bytes(crd: Tensor, size: int) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
-from gossamer.formats.lanes import LANES, FixedLanes, HalfLanes, Lanes, Slots
+from gossamer.formats.lanes import LANES, FixedLanes, HalfLanes, Lanes, NearLanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
 _BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
@@ -108,7 +108,7 @@ class PackedCSR(PackedRows):
         if type(tile) is not int or not 1 <= tile <= 254:
             raise ValueError(f"tile={tile!r} must be an integer in 1 .. 254")
         self.tile = tile
-        super().__init__("dense", "dense", Slots(), Lanes(), order=order)
+        super().__init__("dense", "dense", Slots(), NearLanes() if self.window else Lanes(), order=order)
 
     def arguments(self) -> tuple[int, ...]:
         return () if self.tile == _TILE else (self.tile,)
@@ -126,6 +126,24 @@ class PackedCSR(PackedRows):
     def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
         block = block_of(self.matrix_sizes(shape)[0])
         return self._turn([coords[0] * block + coords[2], coords[1] * self.tile + coords[3]])
+
+
+class PackedNear(PackedCSR):
+    """:class:`PackedCSR` for patterns that keep much: columns are told by their distance, in half a byte.
+
+    A weight at 50 % takes 0.58 of dense's bytes instead of 0.64, in the same time from 16 tokens on, and in up to a
+    tenth more below. Columns that are 15 or more apart cost a place for each 15, so from 80 % sparsity on
+    :class:`PackedCSR` is smaller, and faster.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(768, 768), "50%", format=gs.formats.PackedNear())
+    >>> round(w.nbytes / (4 * w.numel()), 2)
+    0.58
+    """
+
+    window = 15
 
 
 class Condensed(PackedCSR):
@@ -159,8 +177,8 @@ class PackedNM(PackedRows):
     Examples
     --------
     >>> import torch, gossamer as gs
-    >>> gs.sparsify(torch.randn(16, 64), "2:4", format=gs.formats.PackedNM(2, 4)).values().numel()
-    512
+    >>> gs.sparsify(torch.randn(16, 48), "2:4", format=gs.formats.PackedNM(2, 4)).values().numel()
+    384
     """
 
     any_pattern = False

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer import native
-from gossamer.formats import PackedCSR, PackedNM, Structure
-from gossamer.formats.lanes import halves
+from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
+from gossamer.formats.lanes import halves, near_entries
 from gossamer.formats.packed import PackedRows, block_of
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"
@@ -55,19 +55,21 @@ def rows_of(structure: Structure) -> Rows:
     return Rows((arrays.get("crd2"), arrays.get("pos3"), arrays["crd3"]), sizes)
 
 
-def _halved(window: int, per: int) -> bool:
+def _halved(window: int) -> bool:
     """Do two steps share a byte? As Rows::nibbles() of native/cpu/rows.h."""
-    return per > 0 and window <= 15
+    return 0 < window <= 15
 
 
-def _places(crd: Tensor, window: int, per: int) -> int:
+def _places(crd: Tensor, window: int) -> int:
     """How many values packed rows with such columns have."""
-    return crd.shape[0] * (2 if _halved(window, per) else 1)
+    return crd.shape[0] * (2 if _halved(window) else 1)
 
 
 def _used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
     """Which places have an entry."""
-    return (halves(crd) if _halved(window, per) else crd) != (window if per else tile)
+    if window and not per:
+        return near_entries(crd)
+    return (halves(crd) if _halved(window) else crd) != (window if per else tile)
 
 
 class _Transpose(NamedTuple):
@@ -86,7 +88,7 @@ def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple
         return known
     rows, cols, _, tile, window, per = sizes
     # `per` of every `window` columns is n:m whatever finer promise was made
-    format = PackedNM(per, window) if per else PackedCSR(tile)
+    format = PackedNM(per, window) if per else PackedNear(tile) if window else PackedCSR(tile)
     arrays = {"crd3": crd} if row is None or pos is None else {"crd2": row, "pos3": pos, "crd3": crd}
     keys, where = Structure(format, (rows, cols), arrays, crd.device).entries()
     assert where is not None
@@ -135,7 +137,7 @@ def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: 
 
 @torch.library.register_fake("gossamer::rows_sample", lib=_library)
 def _(row: Any, pos: Any, crd: Tensor, left: Tensor, right: Any, *sizes: int) -> Tensor:
-    return left.new_empty(_places(crd, *sizes[4:6]))
+    return left.new_empty(_places(crd, sizes[4]))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

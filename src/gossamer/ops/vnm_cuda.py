@@ -81,20 +81,8 @@ def linear(
     device = values.get_device()
     added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
     key = (
-        rows,
-        cols,
-        v,
-        m,
-        x.shape,
-        x.stride(),
-        x.dtype,
-        values.dtype,
-        device,
-        x.get_device(),
-        added,
-        activation,
-        turned,
-    )
+        rows, cols, v, m, x.shape, x.stride(), x.dtype, values.dtype, device, x.get_device(), added, activation, turned,
+    )  # fmt: skip
     chosen = _chosen.get(key) or _choose(key, values, x, bias)
     if chosen.direct:  # all Python that such a call needs: 15 us are little
         held = values.data_ptr(), meta.data_ptr(), shared.data_ptr(), x.data_ptr()
@@ -188,9 +176,9 @@ def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None
 
 
 def _function(plan: str, launch: vnm_plan.Launch, device: int) -> Function:
-    parameters, chained = _MAPPED if plan == "many" else _PROBLEM, capability(device) >= (9, 0)
+    parameters = _MAPPED if plan == "many" else _PROBLEM
     return function(
-        launch.source, launch.name, device, parameters, shared=launch.shared, chained=chained, **launch.macros
+        launch.source, launch.name, device, parameters, shared=launch.shared, chained=launch.chained, **launch.macros
     )
 
 

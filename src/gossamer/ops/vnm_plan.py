@@ -38,6 +38,7 @@ class Launch(NamedTuple):
     threads: int
     shared: int  # bytes
     tiles: tuple[int, int] = (0, 0)  # of rows and of tokens
+    chained: bool = False  # set up while the kernel before it still runs
 
 
 def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
@@ -71,7 +72,9 @@ def few(
     blocks = -(-rows // (64 * high))
     cluster = 2 if new and sets == 1 and not full else 1
     warps = 8 if new and sets == 1 else 4
-    depth = 2 if new and full and (m == 4 or (m == 8 and tiles == 1)) else 1
+    depth = 2 if new and (m == 8 if not full else m == 4 or (m == 8 and tiles == 1)) else 1
+    # set up early, two blocks of a small grid may share a processor: too much where gathering binds
+    chained = new and (full or m != 8)
     ring = warps * depth * high * 4608 if new else 0
     columns = (2 if sets == 1 and gather <= 2 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers or all lists
     sums = warps * tiles * 8 * (64 * high + 4) * 4
@@ -80,7 +83,7 @@ def few(
         "ELEMENT": element, "NT": tiles, "RT": high, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster, "SETS": sets,
         "GATHER": gather, "ACT": activation,
     }  # fmt: skip
-    return Launch("vnm_few.cu", "vnm_few", macros, (blocks * cluster, 1, 1), 32 * warps, shared)
+    return Launch("vnm_few.cu", "vnm_few", macros, (blocks * cluster, 1, 1), 32 * warps, shared, chained=chained)
 
 
 #: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
@@ -119,7 +122,7 @@ def many(
     }  # fmt: skip
     tiles = (-(-rows // high), -(-tokens // broad))
     grid = (min(tiles[0] * tiles[1], processors), 1, 1)
-    return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, stages * stage + rest, tiles)
+    return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, stages * stage + rest, tiles, True)
 
 
 def _shapes(tokens: int, rows: int, v: int, m: int, processors: int) -> list[Shape]:

@@ -24,19 +24,21 @@ struct Identity {  // rows in their own order, for the regular patterns
   }
 } identity;
 
-// The sizes are rows, cols, block, tile, window, per.
-gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes) {
+// The sizes are rows, cols, block, tile, window, per. `lanes_of`: of the kernels that choose the tile of a regular pattern.
+gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes,
+                       int64_t lanes_of = gossamer::kernels().lanes) {
   constexpr int64_t lanes = gossamer::LANES;
   gossamer::Rows a{};
   a.rows = int64_t(sizes[0]), a.cols = int64_t(sizes[1]), a.block = int64_t(sizes[2]), a.tile = int64_t(sizes[3]);
   a.window = int64_t(sizes[4]), a.per = int64_t(sizes[5]);
   require(a.rows >= 0 && a.cols >= 0, "rows and cols must not be negative");
   require(a.block > 0 && a.block % lanes == 0 && a.block <= MOST_ROWS, "block must be a multiple of 16 up to 4096");
-  require(a.per >= 0 && (a.per == 0 ? a.window == 0 : a.window > 0 && a.window < 255), "window must lie in 1 .. 254");
+  require(a.per >= 0 && (a.per ? a.window > 0 && a.window < 255 : a.window == 0 || a.window == 15),
+          "window must lie in 1 .. 254; without per it is 0, or 15 where columns are told by steps");
   const int64_t bytes = crd.dim() == 1 ? crd.size(0) : -1;
   a.crd = crd.line<const uint8_t>(UINT8, bytes, "crd must be uint8 of one dimension");
   if (a.per) {
-    a.tile = gossamer::regular_tile(a.cols, a.window, a.per);
+    a.tile = gossamer::regular_tile(lanes_of, a.cols, a.window, a.per);
     a.row = identity.row;
     a.count();
     require(bytes << a.nibbles() == a.blocks() * a.groups() * lanes * a.each(),
@@ -49,7 +51,7 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   const int64_t groups = a.blocks() * a.tiles() * a.groups();
   a.row = row.line<const int32_t>(INT32, groups * lanes, "row must be int32 [blocks * tiles * block]");
   a.pos = pos.line<const int32_t>(INT32, groups + 1, "pos must be int32 [blocks * tiles * block / 16 + 1]");
-  require(a.pos[0] == 0 && a.pos[groups] * lanes == bytes, "pos must run from 0 to the number of steps");
+  require(a.pos[0] == 0 && a.pos[groups] * lanes == bytes << a.nibbles(), "pos must run from 0 to the number of steps");
   return a;
 }
 
@@ -122,7 +124,7 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]), left(stack[3]), right(stack[4]);
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
-  p.a = rows_of(row, pos, crd, stack + 5);
+  p.a = rows_of(row, pos, crd, stack + 5, 0);  // short tiles: 64 tokens of one are 34 KB
   const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
   const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
   p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;

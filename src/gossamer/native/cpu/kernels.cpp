@@ -47,11 +47,15 @@ constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1
 // Tokens of a panel. On Zen 4 the loop alone was equally fast with 32 and 64, and 32 leave more of the caches. On Intel
 // (two FMAs a cycle, one of them on the port of the permutes) 64 should be better, 4 of 5 slots for FMAs against 2 of 3:
 // reckoned, not measured, so it is not the default. GOSSAMER_PANEL=64 tries it.
-static int64_t panel_tokens(const Product& p) { return W == 16 && !p.wide ? 2 * W : 4 * W; }
+static int64_t panel_tokens(const Product& p) {
+  if (by_sixteen(W, p.a.window, p.a.per)) return W;
+  return W == 16 && !p.wide ? 2 * W : 4 * W;
+}
 
+// W tokens of AVX-512 in sixteen rows fill sixteen registers, and go to out as they are; else sums of R rows.
 template <int W, int T, int R>
 static void these_tokens(const Product& p, int64_t first, int64_t tokens, int64_t b0, int64_t b1, bool fresh) {
-  constexpr int ROWS = W == 16 && T < 4 ? 8 : R;  // no register for a lane's number: there is room for eight
+  constexpr int ROWS = W < 16 || T == 4 ? R : T == 1 ? 16 : 8;
   if (!p.a.per || !p.a.cols) multiply_tokens<W, T, R>(p, first, tokens, b0, b1, fresh);
   else if (p.a.bytes) multiply_regular<W, T, ROWS, int8_t>(p, first, tokens, b0, b1, fresh);
   else if (p.a.halves) multiply_regular<W, T, ROWS, Bf16>(p, first, tokens, b0, b1, fresh);

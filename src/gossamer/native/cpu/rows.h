@@ -9,6 +9,10 @@
 // rows are sorted by how many values they keep there, so that equal counts go together and no branch is mispredicted:
 // slot g * 16 + l belongs to row  row[g * 16 + l]  of the block, and group g has the steps pos[g] .. pos[g + 1].
 //
+// Near (per = 0, window = 15): the same in half the bytes of crd, two steps of a lane in a byte, the first one in its lower
+// half. A half says how far the column is behind the one before; a row starts one before its tile. 15 moves on and has no
+// value, 0 stays and has none, unless a 15 came before. Every group has an even number of steps.
+//
 // Regular patterns (per > 0, n:m): every `window` columns (at most 254) hold `per` steps of each group, rows are in their
 // own order, and nothing but crd is stored: [group, window, step, lane]. A window of at most 15 columns needs four bits:
 // two steps of a lane share a byte, the first one in its lower half, [group, pair of steps, lane]; the number of windows is
@@ -49,7 +53,8 @@ struct Rows {
   int64_t tiles() const { return n.tiles; }
   int64_t groups() const { return n.groups; }  // of a block
   int64_t windows() const { return n.windows; }
-  bool nibbles() const { return per && window <= 15; }  // two steps in a byte
+  bool near() const { return !per && window; }
+  bool nibbles() const { return window && window <= 15; }  // two steps in a byte
   int64_t each() const { return n.each; }               // regular: steps of a group
   int64_t lines() const { return tile + 1; }            // of a panel, with one for the places without an entry
   int64_t width(int64_t k) const { return cols - k * tile < tile ? cols - k * tile : tile; }
@@ -63,7 +68,7 @@ struct Rows {
     const int32_t* p = pos + (b * n.tiles + k) * n.groups + g;
     return p[1] - p[0];
   }
-  int code(int64_t place) const {  // the column of a place in its window or tile
+  int code(int64_t place) const {  // the column of a place in its window or tile; near: the step to it
     if (!nibbles()) return crd[place];
     const int64_t step = place / LANES;
     return crd[step / 2 * LANES + place % LANES] >> (step % 2 * 4) & 15;
@@ -74,15 +79,49 @@ struct Rows {
   }
 };
 
+// The columns of sixteen rows in a tile, or in the windows of it, step by step: for kernels that are not in a hurry.
+struct Columns {
+  int column[LANES];
+  bool entry[LANES];  // else there is no value
+  explicit Columns(const Rows& rows) : a(rows) {
+    for (int l = 0; l < LANES; l++) column[l] = -1, code[l] = 0;
+  }
+  void go_to(int64_t step) {  // one after the other
+    if (a.near()) {
+      for (int l = 0; l < LANES; l++) {
+        const int before = code[l];
+        code[l] = a.code(step * LANES + l);
+        entry[l] = code[l] ? code[l] < 15 : before == 15;
+        column[l] += code[l];
+      }
+      return;
+    }
+    const bool half = a.nibbles();
+    const uint8_t* c = a.crd + (half ? step / 2 : step) * LANES;
+    const int down = half ? step % 2 * 4 : 0, mask = half ? 15 : 255, unused = int(a.per ? a.window : a.tile);
+    for (int l = 0; l < LANES; l++) column[l] = c[l] >> down & mask;
+    for (int l = 0; l < LANES; l++) entry[l] = column[l] != unused;
+  }
+
+ private:
+  const Rows& a;
+  int code[LANES];
+};
+
 template <> inline const float* Rows::first_value<float>() const { return values; }
 template <> inline const int8_t* Rows::first_value<int8_t>() const { return bytes; }
 template <> inline const Bf16* Rows::first_value<Bf16>() const { return halves; }
 
-// Columns of a tile of a regular pattern, and tiles of about the same size. Measured on Zen 4 with 32 tokens: 264 columns
-// are 34 KB of activations, a little more than the first-level cache, but sums go to the second one and back once a tile.
-inline int64_t regular_tile(int64_t cols, int64_t window, int64_t per) {
-  constexpr int64_t MOST = 264;
-  const int64_t windows = cols > window ? (cols + window - 1) / window : 1, fit = window < MOST ? MOST / window : 1;
+// Are sixteen tokens at a time, by AVX-512, better than thirty-two for such a pattern? From 87 % on (regular.h).
+inline bool by_sixteen(int64_t lanes, int64_t window, int64_t per) { return lanes == 16 && per && window >= 8 * per; }
+
+// Columns of a tile of a regular pattern, for kernels with so many lanes; all tiles are of about one size. Measured on
+// Zen 4: 132 to 480 columns of 32 tokens are equally fast at 50 % and 75 %, and with 132 (17 KB) a weight that is not in the
+// second-level cache is read fastest; 800 of 16 are 51 KB, more than the first-level cache has, but 768 columns need no
+// second tile, and so their sums no memory.
+inline int64_t regular_tile(int64_t lanes, int64_t cols, int64_t window, int64_t per) {
+  const int64_t most = by_sixteen(lanes, window, per) ? 800 : 132;
+  const int64_t windows = cols > window ? (cols + window - 1) / window : 1, fit = window < most ? most / window : 1;
   const int64_t tiles = (windows + fit - 1) / fit, each = (windows + tiles - 1) / tiles;
   return (each + (window <= 15 && each * per % 2)) * window;
 }

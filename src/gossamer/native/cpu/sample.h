@@ -13,14 +13,17 @@ static void sample_tile(const Rows& a, int64_t b, int64_t k, const float* left, 
     const float* line[LANES];
     for (int l = 0; l < LANES; l++) line[l] = left + int64_t(row[l]) * N;
     const int64_t first = a.first(b, k, g), steps = a.steps(b, k, g);
-    for (int64_t j = 0; j < steps; j++) {
-      const float* from = a.per ? right + j / a.per * a.window * N : right;
+    Columns at(a);
+    const float* from = right;
+    for (int64_t j = 0, rest = a.per; j < steps; j++, rest--) {
+      if (a.per && rest == 0) rest = a.per, from += a.window * N;
+      at.go_to(first + j);
       for (int s = 0; s < LANES; s += W) {
         const int64_t place = (first + j) * LANES + s;
         Vec<W> acc[W];
 #pragma GCC unroll 16
         for (int l = 0; l < W; l++) {
-          const float *x = from + size_t(a.code(place + l)) * N, *y = line[s + l];
+          const float *x = from + int64_t(at.column[s + l]) * N, *y = line[s + l];
           acc[l] = load<W>(x) * load<W>(y);
 #pragma GCC unroll 4
           for (int t = 1; t < T; t++) acc[l] += load<W>(x + t * W) * load<W>(y + t * W);
@@ -50,11 +53,14 @@ static void sample_tokens(const Sample& p, int64_t first, int64_t tokens, int64_
 // Places without an entry get a zero, whatever the operands hold.
 static void clear_unused(const Sample& p, int64_t b) {
   const Rows& a = p.a;
-  const int64_t unused = a.per ? a.window : a.tile;
   for (int64_t k = 0; k < a.tiles(); k++)
     for (int64_t g = 0; g < a.groups(); g++) {
-      const int64_t at = a.first(b, k, g) * LANES, end = at + a.steps(b, k, g) * LANES;
-      for (int64_t i = at; i < end; i++)
-        if (a.code(i) == unused) p.grad[i] = 0.0f;
+      const int64_t first = a.first(b, k, g), steps = a.steps(b, k, g);
+      Columns at(a);
+      for (int64_t j = first; j < first + steps; j++) {
+        at.go_to(j);
+        for (int l = 0; l < LANES; l++)
+          if (!at.entry[l]) p.grad[j * LANES + l] = 0.0f;
+      }
     }
 }

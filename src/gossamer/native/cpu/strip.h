@@ -30,10 +30,17 @@ template <int R> struct Several<16, R> {
   };
   template <class V> INLINE_MEMBER Held load(const V* v) const {
     Held held;
+    if constexpr (R == 16) {  // one load and four shuffles: where each value has one FMA, four loads are too many
+      __m512 all = load16(v);
+      asm("" : "+v"(all));
+      held.fours[0] = _mm512_shuffle_f32x4(all, all, 0x00), held.fours[1] = _mm512_shuffle_f32x4(all, all, 0x55);
+      held.fours[2] = _mm512_shuffle_f32x4(all, all, 0xAA), held.fours[3] = _mm512_shuffle_f32x4(all, all, 0xFF);
+    } else {
 #pragma GCC unroll 4
-    for (int i = 0; i < R / 4; i++) {
-      held.fours[i] = _mm512_broadcast_f32x4(load4(v + 4 * i));
-      asm("" : "+v"(held.fours[i]));
+      for (int i = 0; i < R / 4; i++) {
+        held.fours[i] = _mm512_broadcast_f32x4(load4(v + 4 * i));
+        asm("" : "+v"(held.fours[i]));
+      }
     }
     return held;
   }
@@ -49,10 +56,28 @@ template <int R> struct Several<16, R> {
 };
 #endif
 
+// R bytes of columns by one load, or two: the activations need the rest.
+template <int R> struct Codes {
+  uint64_t eight[(R + 7) / 8] = {};
+  INLINE_MEMBER explicit Codes(const uint8_t* at) {
+    memcpy(eight, at, R);
+#pragma GCC unroll 2
+    for (uint64_t& word : eight) asm("" : "+r"(word));
+  }
+  // The number in the byte of row r, or in its upper half, times 2^SHIFT.
+  template <bool NIBBLE, int SHIFT> INLINE_MEMBER uint64_t place(int r, int half) const {
+    const uint64_t word = eight[r / 8], mask = uint64_t(NIBBLE ? 15 : 255) << SHIFT;
+    const int at = 8 * (r % 8) + 4 * half;
+    return (at >= SHIFT ? word >> (at - SHIFT) : word << (SHIFT - at)) & mask;
+  }
+};
+
 // The places at v and c, from the first step to the last or BACK; after each `per` steps the next `window` columns begin.
+// Sixteen rows ask for a line of values with each step, so many places `ahead`, if that is not 0. For fewer rows even the
+// question takes a tenth more time.
 template <int W, int T, int R, bool NIBBLES, bool BACK, class V>
 INLINE void strip(const V* v, const uint8_t* c, int64_t steps, const float* panel, int64_t window, int64_t per,
-                  Vec<W> (&acc)[R][T]) {
+                  int64_t ahead, Vec<W> (&acc)[R][T]) {
   constexpr int N = T * W, SHIFT = log_of(N * 4);
   constexpr int64_t PAIR = NIBBLES ? LANES : 2 * LANES;  // bytes of two steps
   const Several<W, R> several;
@@ -63,21 +88,13 @@ INLINE void strip(const V* v, const uint8_t* c, int64_t steps, const float* pane
   const int64_t bytes = window * N * 4;
   const char* from = reinterpret_cast<const char*>(panel) + (BACK && window ? (steps / per - 1) * bytes : 0);
   int64_t left = per;
-  const auto codes_at = [](const uint8_t* at) __attribute__((always_inline)) {  // one load: the activations need the rest
-    uint64_t codes = 0;
-    memcpy(&codes, at, R);
-    asm("" : "+r"(codes));
-    return codes;
-  };
-  const auto step = [&](const V* values, uint64_t codes, int half) __attribute__((always_inline)) {
+  const auto step = [&](const V* values, const Codes<R>& codes, int half) __attribute__((always_inline)) {
     const auto some = several.load(values);
+    if (R == LANES && ahead) __builtin_prefetch(values + ahead);
 #pragma GCC unroll 16
     for (int r = 0; r < R; r++) {
-      const int at = 8 * r + 4 * half;
-      const uint64_t place = (at >= SHIFT ? codes >> (at - SHIFT) : codes << (SHIFT - at)) &
-                             uint64_t(NIBBLES ? 15 : 255) << SHIFT;
       const Vec<W> w = several.to_all(some, r);
-      const float* x = reinterpret_cast<const float*>(from + place);
+      const float* x = reinterpret_cast<const float*>(from + codes.template place<NIBBLES, SHIFT>(r, half));
 #pragma GCC unroll 4
       for (int t = 0; t < T; t++) acc[r][t] += w * load<W>(x + t * W);
     }
@@ -86,19 +103,49 @@ INLINE void strip(const V* v, const uint8_t* c, int64_t steps, const float* pane
   const V *begin = v, *end = v + steps / 2 * 2 * LANES;
   if (BACK) {
     v = end, c += steps / 2 * PAIR;
-    if (steps % 2) step(v, codes_at(c), 0);
+    if (steps % 2) step(v, Codes<R>(c), 0);
     while (v != begin) {
       v -= 2 * LANES, c -= PAIR;
-      const uint64_t codes = codes_at(c);
-      step(v + LANES, NIBBLES ? codes : codes_at(c + LANES), NIBBLES);
+      const Codes<R> codes(c);
+      step(v + LANES, NIBBLES ? codes : Codes<R>(c + LANES), NIBBLES);
       step(v, codes, 0);
     }
   } else {
     for (; v != end; v += 2 * LANES, c += PAIR) {
-      const uint64_t codes = codes_at(c);
+      const Codes<R> codes(c);
       step(v, codes, 0);
-      step(v + LANES, NIBBLES ? codes : codes_at(c + LANES), NIBBLES);
+      step(v + LANES, NIBBLES ? codes : Codes<R>(c + LANES), NIBBLES);
     }
-    if (steps % 2) step(v, codes_at(c), 0);
+    if (steps % 2) step(v, Codes<R>(c), 0);
+  }
+}
+
+// The same for rows whose columns are told by steps (rows.h, near), and an even number of them. The panel has a line before
+// its first, for rows that are empty so far. Two steps take one load and one addition more than with a byte each.
+template <int W, int T, int R, class V>
+INLINE void near_strip(const V* v, const uint8_t* c, int64_t steps, const float* panel, Vec<W> (&acc)[R][T]) {
+  constexpr int N = T * W, SHIFT = log_of(N * 4);
+  const Several<W, R> several;
+  const char* from[R];
+#pragma GCC unroll 16
+  for (int r = 0; r < R; r++) {
+    from[r] = reinterpret_cast<const char*>(panel - N);
+#pragma GCC unroll 4
+    for (int t = 0; t < T; t++) acc[r][t] = Vec<W>{};
+  }
+  for (const V* end = v + steps * LANES; v != end; v += 2 * LANES, c += LANES) {
+    const Codes<R> codes(c);
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+      const auto some = several.load(v + half * LANES);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; r++) {
+        from[r] += codes.template place<true, SHIFT>(r, half);
+        const Vec<W> w = several.to_all(some, r);
+        const float* x = reinterpret_cast<const float*>(from[r]);
+#pragma GCC unroll 4
+        for (int t = 0; t < T; t++) acc[r][t] += w * load<W>(x + t * W);
+      }
+    }
   }
 }

@@ -47,7 +47,57 @@ template <class V> static void token_tile_lookup(const Rows& a, int64_t b, int64
     for (int l = 0; l < LANES; l++) y[row[l]] += sum[l];
   }
 }
+
+// The same for columns that are told by steps.
+template <class V> static void token_tile_near(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
+  __m512 table[8];
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; i++) table[i] = _mm512_loadu_ps(x + 16 * i);
+  const __m512i low = _mm512_set1_epi32(15), bit5 = _mm512_set1_epi32(32), bit6 = _mm512_set1_epi32(64);
+  for (int64_t g = 0; g < a.groups(); g++) {
+    const int64_t steps = a.steps(b, k, g), first = a.first(b, k, g) * LANES;
+    if (!steps) continue;
+    const V* v = a.first_value<V>() + first;
+    const uint8_t* c = a.crd + first / 2;
+    __m512i at = _mm512_set1_epi32(-1);
+    const auto step = [&](const V* values, __m512 acc) __attribute__((always_inline)) {
+      const __m512 p = _mm512_permutex2var_ps(table[0], at, table[1]), q = _mm512_permutex2var_ps(table[2], at, table[3]);
+      const __m512 r = _mm512_permutex2var_ps(table[4], at, table[5]), s = _mm512_permutex2var_ps(table[6], at, table[7]);
+      const __mmask16 is5 = _mm512_test_epi32_mask(at, bit5), is6 = _mm512_test_epi32_mask(at, bit6);
+      const __m512 found = _mm512_mask_blend_ps(is6, _mm512_mask_blend_ps(is5, p, q), _mm512_mask_blend_ps(is5, r, s));
+      return _mm512_fmadd_ps(found, load16(values), acc);
+    };
+    __m512 acc = _mm512_setzero_ps(), other = acc;
+    for (const V* end = v + steps * LANES; v != end; v += 2 * LANES, c += LANES) {
+      _mm_prefetch((const char*)(v + 24 * LANES), _MM_HINT_T0);
+      _mm_prefetch((const char*)(v + 25 * LANES), _MM_HINT_T0);
+      const __m512i two = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)c));
+      at = _mm512_add_epi32(at, _mm512_and_epi32(two, low));
+      acc = step(v, acc);
+      at = _mm512_add_epi32(at, _mm512_srli_epi32(two, 4));
+      other = step(v + LANES, other);
+    }
+    alignas(64) float sum[LANES];
+    _mm512_store_ps(sum, _mm512_add_ps(acc, other));
+    const int32_t* row = a.row_of(b, k, g);
+#pragma GCC unroll 16
+    for (int l = 0; l < LANES; l++) y[row[l]] += sum[l];
+  }
+}
 #endif
+
+template <class V> static void token_tile_steps(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
+  for (int64_t g = 0; g < a.groups(); g++) {
+    const int64_t first = a.first(b, k, g), steps = a.steps(b, k, g);
+    const int32_t* row = a.row_of(b, k, g);
+    Columns at(a);
+    for (int64_t j = first; j < first + steps; j++) {
+      at.go_to(j);
+      for (int l = 0; l < LANES; l++)
+        if (at.entry[l]) y[row[l]] += float(a.first_value<V>()[j * LANES + l]) * x[at.column[l]];
+    }
+  }
+}
 
 template <class V> static void token_tile(const Rows& a, int64_t b, int64_t k, const float* x, float* y) {
   const bool half = a.nibbles();
@@ -81,20 +131,24 @@ static void multiply_token(const Product& p, int64_t b0, int64_t b1) {
   const int64_t run = a.per ? a.window : a.tile;  // columns with a zero behind them
   for (int64_t c = 0, to = 0; c < a.cols; c += run, to += run + 1)
     memcpy(x + to, p.x + c, (a.cols - c < run ? a.cols - c : run) * sizeof(float));
+  [[maybe_unused]] bool finite = true;
+  for (int64_t c = 0; a.near() && c < a.cols; c++) finite &= p.x[c] * 0.0f == 0.0f;
   for (int64_t b = b0; b < b1; b++) {
     memset(y, 0, a.block * sizeof(float));
     for (int64_t k = 0; k < tiles; k++) {
+      const auto tile = [&](auto value) {
+        using V = decltype(value);
+        const float* from = x + k * lines;
 #if defined(__AVX512F__)
-      if (!a.per && a.tile <= 128) {
-        if (a.bytes) token_tile_lookup<int8_t>(a, b, k, x + k * lines, y);
-        else if (a.halves) token_tile_lookup<Bf16>(a, b, k, x + k * lines, y);
-        else token_tile_lookup<float>(a, b, k, x + k * lines, y);
-        continue;
-      }
+        if (a.near() && a.tile <= 128 && finite) return token_tile_near<V>(a, b, k, from, y);
+        if (!a.window && a.tile <= 128) return token_tile_lookup<V>(a, b, k, from, y);
 #endif
-      if (a.bytes) token_tile<int8_t>(a, b, k, x + k * lines, y);
-      else if (a.halves) token_tile<Bf16>(a, b, k, x + k * lines, y);
-      else token_tile<float>(a, b, k, x + k * lines, y);
+        if (a.near()) token_tile_steps<V>(a, b, k, from, y);
+        else token_tile<V>(a, b, k, from, y);
+      };
+      if (a.bytes) tile(int8_t{});
+      else if (a.halves) tile(Bf16{});
+      else tile(0.0f);
     }
     const int64_t first = b * a.block, count = a.height(b);
     for (int64_t i = 0; i < count; i++)

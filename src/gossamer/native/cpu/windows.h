@@ -4,9 +4,10 @@
 // each lane the activation that its column names: no gather, no transpose of x or out, sums in registers from the first
 // column to the last. G groups x T tokens share the loads of columns and values (T times) and of activations (G times).
 // Floor for sixteen values and one token: one FMA and one permute: 1.33 cycles on Zen 4 (they share a port), 0.75 of the
-// FMA ceiling; on Intel both take port 5: half of it. Reached on Zen 4, one thread: 0.47 of the ceiling of 117 GFLOP/s at
-// 16 tokens and more, at every sparsity; at one token 33 GFLOP/s as long as the weight is in the second-level cache, 5
-// bytes a value. The panels of product.h are faster for more tokens: by_windows says from where on.
+// FMA ceiling; on Intel both take port 5: half of it. Reached on Zen 4, one thread: 0.56 of the ceiling of 118 GFLOP/s with
+// windows of at most 15 columns, 0.47 with larger ones, at 16 tokens and more; at one token 33 GFLOP/s as long as the weight
+// is in the second-level cache, 4.5 bytes a value. The panels of regular.h are faster for more
+// tokens: by_windows says from where on.
 
 #if defined(__AVX512F__)
 constexpr int G = 4, QUAD = G * LANES;  // groups at a time, and their rows
@@ -157,11 +158,9 @@ template <class V> static void multiply_windows(const Product& p, int64_t begin,
   }
 }
 
-// Measured on Zen 4: shares of the FMA ceiling at 2:4, 1:4, 1:10 and 1:20 are 0.47, 0.47, 0.45 and 0.43 at any number of
-// tokens; those of panels 0.59, 0.55, 0.50 and 0.43 at 16 tokens, 0.72, 0.69, 0.60 and 0.50 at 32, and as much less as
-// there are fewer tokens than 16 or 32.
+// Measured on Zen 4 at 2:4, 1:4, 1:10 and 1:20, 768x768 and 768x3072: as fast as panels at 14 tokens and at 26, where those
+// of 16 and of 32 are filled so far; 1.1 to 1.6 times as fast below, and as much slower above.
 static bool by_windows(const Product& p) {
-  const int64_t sparse = p.a.per ? p.a.window / p.a.per : 0;
-  return sparse && p.a.window <= 32 && p.tokens <= (sparse >= 14 ? 26 : sparse >= 8 ? 15 : 12);
+  return p.a.per && p.a.window <= 32 && (p.tokens <= 14 || (p.tokens > 16 && p.tokens <= 24));
 }
 #endif
