@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py               all of it; writes results/gpu-<name>.json, table and plot of the docs
     python benchmarks/gpu.py --quick       the first rows of each part
-    python benchmarks/gpu.py --only mlp    products, few, mlp, rows, overhead or pattern
+    python benchmarks/gpu.py --only mlp    products, few, mlp, rows, overhead, pattern or ceilings
 
 Random weights, random masks of the pattern, random activations, float16, float32 sums. Everything goes through
 ``F.linear`` or a model's own call, is captured in a CUDA graph and replayed, contenders interleaved; the median counts.
@@ -278,6 +278,15 @@ def pattern(quick: bool) -> dict[str, float]:
     return found
 
 
+def ceilings(quick: bool) -> dict[str, float]:
+    """Microseconds in which torch itself writes, or copies, a result of 4096 x 4096: no product can do without."""
+    out, other = (torch.zeros(4096, 4096, device="cuda").half() for _ in range(2))
+    us = replayed({"fill": [lambda: out.fill_(1.0)] * 16, "copy": [lambda: other.copy_(out)] * 16})
+    found = {f"{name} of 33 MB": round(each, 2) for name, each in us.items()}
+    say("ceilings", found)
+    return found
+
+
 def cusparselt(quick: bool) -> dict[str, float]:
     """cuSPARSELt's 2:4 for each shape, in a process of its own; what it printed before a fault counts."""
     command = [sys.executable, str(Path(__file__).resolve()), "--cusparselt", *(["--quick"] if quick else [])]
@@ -320,7 +329,7 @@ def say(part: str, row: dict[str, Any]) -> None:
 
 PARTS: dict[str, Callable[[bool], Any]] = {
     "products": products, "few": few, "mlp": mlp, "rows": rows_of, "overhead": overhead, "pattern": pattern,
-    "cusparselt": cusparselt,
+    "ceilings": ceilings, "cusparselt": cusparselt,
 }  # fmt: skip
 
 

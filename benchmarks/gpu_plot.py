@@ -89,6 +89,9 @@ def table(found: dict[str, Any]) -> str:
     if "pattern" in found:
         each = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in found["pattern"].items())
         lines += ["", f"**4096 x 4096 on the GPU**: {each}."]
+    if "ceilings" in found:
+        each = ", ".join(f"{name} {us:.1f} us" for name, us in found["ceilings"].items())
+        lines += ["", f"**Ceilings**, by torch itself: {each}."]
     if missed := floors_missed(found):
         lines += ["", "**Asked for and missed**: " + "; ".join(missed) + "."]
     if notes := found.get("notes"):

@@ -106,12 +106,12 @@ def test_a_layer_waits_for_the_one_before(tokens):
             expected = expected / expected.norm() * tokens
         assert float((y.float() - expected).norm() / expected.norm()) < 0.05
     chain, again = x, x
-    for _ in range(50):  # no kernel of torch's between
+    for _ in range(10):  # no kernel of torch's between
         chain = F.linear(F.linear(chain, first), second)
         torch.cuda.synchronize()
-    for _ in range(50):
+    for _ in range(10):
         again = F.linear(F.linear(again, first), second)
-    assert torch.equal(chain.nan_to_num(), again.nan_to_num())
+    assert bool(torch.isfinite(chain).all()) and torch.equal(chain, again)  # numbers that overflow would hide the rest
 
 
 @pytest.mark.parametrize("tokens", [1, 5, 64, 200])
