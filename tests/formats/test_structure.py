@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
 from hypothesis import assume, given
@@ -182,21 +180,3 @@ def test_structures_can_be_traced(format: gs.Format) -> None:
     out = torch.zeros(shape).index_put((row, crd.long()), values, accumulate=True)
     assert torch.equal(out.t() if transposed else out, x)
     assert torch.equal(torch.compile(lambda t: t.to_dense(), fullgraph=True, backend="eager")(t), x)
-
-
-# -- speed
-
-
-@pytest.mark.parametrize("format", [gs.CSR(), gs.COO(), gs.DCSR(), gs.CSC()], ids=repr)
-def test_from_dense_is_linear_work(format: gs.Format) -> None:
-    """3072 x 768 at 10 %: about 15 ms on one core of our machines; ten times that would be another algorithm."""
-    x = torch.randn(3072, 768) * (torch.rand(3072, 768) < 0.1)
-    gs.from_dense(x, format)
-    best = min(_seconds(lambda: gs.from_dense(x, format)) for _ in range(5))
-    assert best < 0.15
-
-
-def _seconds(work: object) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
