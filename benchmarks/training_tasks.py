@@ -93,7 +93,7 @@ class Task:
 TASKS = {
     "mnist5k-mlp": Task("mnist5k", "MLP 784-512-256-10", 60, 16, 0.1, shift=2),
     "mnist5k-mlp, 5 epochs": Task("mnist5k", "MLP 784-512-256-10", 5, 10, 0.1, batch=16),
-    "mnist5k-cnn": Task("mnist5k", "CNN", 40, 16, 0.1, shift=2),
+    "mnist5k-cnn": Task("mnist5k", "CNN", 60, 16, 0.1, shift=2),
     "mnist5k-transformer": Task("mnist5k", "transformer", 60, 16, 4e-3, "adamw", batch=64, shift=2),
     "digits-mlp": Task("digits", "MLP 64-256-256-10", 50, 10, 0.1),
 }

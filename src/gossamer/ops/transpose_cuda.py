@@ -33,7 +33,8 @@ def _launch(x: Tensor, out: Tensor) -> Tensor:
         x = x.contiguous()
     aligned = x.data_ptr() % 16 == 0 and x.stride(0) * x.element_size() % 16 == 0
     run = function("transpose.cu", "transpose", x.get_device(), "P q P q q q q", ELEMENT=_ELEMENTS[x.element_size()])
-    grid = (-(-cols // 64), -(-rows // 64), 1)
+    side = 256 // x.element_size()  # of what a block takes: 16 squares of 16 bytes
+    grid = (-(-cols // side), -(-lead // side), 1)
     run(grid, 256, x.data_ptr(), x.stride(0), out.data_ptr(), lead, rows, cols, aligned)
     return out
 
