@@ -8,6 +8,7 @@ FILE = Path(__file__).resolve().parent.parent / "src" / "gossamer" / "native" / 
 HEAD = """// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens x 32 compacted columns.
 // Written by benchmarks/wgmma_cuh.py: inline assembly must name every register, and no macro can count.
 #pragma once
+#ifndef GS_INSTEAD  // see ptx.cuh
 #if ELEMENT == 1
 #define GS_TYPE "bf16"
 #else
@@ -42,7 +43,7 @@ __device__ __forceinline__ void wgmma_sp(float (&d)[{sums}], uint4 a, unsigned l
 
 def text() -> str:
     """Return the whole file."""
-    return "\n".join([HEAD, *(function(tokens) for tokens in (128, 256))])
+    return "\n".join([HEAD, *(function(tokens) for tokens in (128, 256)), "#endif\n"])
 
 
 if __name__ == "__main__":

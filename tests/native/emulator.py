@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import re
 import struct
 import subprocess
 import tempfile
@@ -9,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from gossamer.native.build import compiler
-from gossamer.native.cuda import SOURCES
+from gossamer.native.cuda import SOURCES, driver
 
 HERE = Path(__file__).parent
 
@@ -17,23 +18,32 @@ HERE = Path(__file__).parent
 class Emulated:
     """Stands in for :class:`gossamer.native.cuda.Function`."""
 
-    def __init__(self, source, name, parameters, shared, macros):
-        layout = struct.Struct(f"@{parameters}")
-        self._layout = layout
-        text = (SOURCES / source).read_text()
-        self._together = "__syncthreads" in text or "_sync(" in text
-        library = ctypes.CDLL(str(build(source, tuple(sorted(macros.items())))))
+    def __init__(self, source, name, parameters, shared, macros, architecture):
+        self._layout = struct.Struct(f"@{parameters}")
+        offsets = driver._offsets(parameters)
+        self._offsets = (ctypes.c_int * len(offsets))(*offsets)
+        self._shared, self._cluster = shared, macros.get("CLUSTER", 1)
+        library = ctypes.CDLL(str(build(source, architecture, tuple(sorted(macros.items())))))
         self._run = getattr(library, f"launch_{name}")
+        self._run.restype = ctypes.c_char_p
         self.launches = 0
 
     def __call__(self, grid, threads, *arguments):
         self.launches += 1
-        self._run(self._layout.pack(*arguments), *grid, threads, self._together)
+        size = (ctypes.c_uint * 3)(*grid)
+        wrong = self._run(self._layout.pack(*arguments), self._offsets, size, threads, self._shared, self._cluster)
+        assert wrong is None, wrong.decode()
 
 
 @cache
-def function(source, name, device, parameters, *, shared=0, **macros):
-    return Emulated(source, name, parameters, shared, macros)
+def function(source, name, device, parameters, *, shared=0, chained=False, architecture=900, **macros):
+    return Emulated(source, name, parameters, shared, macros, architecture)
+
+
+def tensor_map(address, width, height, line):
+    """As :func:`gossamer.native.cuda.tensor_map`."""
+    assert address % 16 == 0 and line % 16 == 0
+    return struct.pack("@Pqqq96x", address, width, height, line)
 
 
 function.__doc__ = "As :func:`gossamer.native.cuda.function`."
@@ -45,25 +55,25 @@ def folder():
 
 
 @cache
-def build(source, macros):
+def build(source, architecture, macros):
     """Compile a source with a C++ compiler; every kernel in it gets a launcher."""
     text = (SOURCES / source).read_text()
-    names = [line.split("(")[0].split()[-1] for line in _declarations(text)]
     launchers = "".join(
-        f'extern "C" void launch_{n}(const char* b, unsigned x, unsigned y, unsigned z, unsigned t, bool w) '
-        f"{{ run({n}, b, x, y, z, t, w); }}\n"
-        for n in names
+        f'extern "C" const char* launch_{n}(const char* b, const int* o, const unsigned* g, unsigned t, unsigned s, '
+        f"unsigned c) {{ return emulated::run({n}, b, o, g, t, s, c); }}\n"
+        for n in _names(text)
     )
-    key = hashlib.sha256(repr((source, macros, text)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((source, architecture, macros, text)).encode()).hexdigest()[:12]
     unit = Path(folder().name) / f"{Path(source).stem}-{key}.cpp"
     unit.write_text(f'#include "emulate.h"\n#include "{source}"\n{launchers}')
     out = unit.with_suffix(".so")
-    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-pthread", "-w", *(f"-D{k}={v}" for k, v in macros)]
+    known = {"__CUDA_ARCH__": architecture, "GS_INSTEAD": '"emulate_tensor_cores.h"', **dict(macros)}
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-w", *(f"-D{k}={v}" for k, v in known.items())]
     subprocess.run([*compiler(), *flags, f"-I{HERE}", f"-I{SOURCES}", str(unit), "-o", str(out)], check=True)
     return out
 
 
-def _declarations(text):
-    """What comes after __launch_bounds__ of each kernel: its name and parameters."""
-    parts = text.split('extern "C" __global__ void')[1:]
-    return [part.split("__launch_bounds__")[1].partition(")")[2] for part in parts]
+def _names(text):
+    """The kernels of a source."""
+    heads = [part.split("{")[0] for part in text.split('extern "C" __global__ void')[1:]]
+    return [next(n for n in re.findall(r"(\w+)\s*\(", head) if not n.startswith("__")) for head in heads]

@@ -1,6 +1,7 @@
 // Numbers in memory and in registers, without a header of CUDA: NVRTC has none to read.
 // ELEMENT: 0 float16, 1 bfloat16, 2 float32. Sums are float32 everywhere.
 #pragma once
+#include "ptx.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -16,9 +17,7 @@ typedef u16 Element;  // the bits
 
 __device__ __forceinline__ float widen(Element e) {
 #if ELEMENT == 0
-  float f;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"(e));
-  return f;
+  return half_to_float(e);
 #elif ELEMENT == 1
   return __int_as_float(int(u32(e) << 16));
 #else
@@ -28,9 +27,7 @@ __device__ __forceinline__ float widen(Element e) {
 
 __device__ __forceinline__ Element narrow(float f) {  // to the nearest, ties to even
 #if ELEMENT == 0
-  Element e;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(e) : "f"(f));
-  return e;
+  return float_to_half(f);
 #elif ELEMENT == 1
   const u32 bits = u32(__float_as_int(f));
   return f != f ? u16(0x7fff) : u16((bits + 0x7fff + (bits >> 16 & 1)) >> 16);

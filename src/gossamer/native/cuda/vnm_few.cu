@@ -68,7 +68,7 @@ struct Stream {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0)
       for (int i = 0; i < DEPTH; ++i) init_bar(bar + i * 8, 1);
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_bars();
     __syncwarp();
 #endif
   }
@@ -184,7 +184,7 @@ struct Columns {
       int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
       copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
     }
-    asm volatile("cp.async.commit_group;" ::: "memory");
+    commit_copies();
 #endif
   }
 
@@ -203,7 +203,7 @@ struct Columns {
       sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, w[0], w[1]);
     }
 #else
-    asm volatile("cp.async.wait_group 0;" ::: "memory");
+    wait_for_groups();
 #endif
   }
 #else

@@ -101,7 +101,7 @@ struct Feeder {
     from = p.x + (long long)(first / 4 * p.m) * p.ldx + (n0 + chunk * 8) * 2ll;
     to = (chunk >> 3) * 8192 + first * 128 + (((chunk ^ first) & 7) << 4);
 #endif
-    asm volatile("" : "+l"(from), "+r"(to));  // computed once
+    settle(from, to);  // computed once
   }
 
   // Of copy i, if those before have been asked for.
@@ -112,7 +112,7 @@ struct Feeder {
 #else
     const char* line = at;
     at += X_TOKENS ? FEEDERS / 8 * p.ldx : p.ldx;
-    asm volatile("" : "+l"(at));  // one address, not all
+    settle(at);  // one address, not all
     return line;
 #endif
   }
@@ -132,7 +132,7 @@ struct Feeder {
 #pragma unroll
       for (int i = 0; i < PER; ++i) {
         src[i] = address(p, i);
-        asm volatile("" : "+l"(src[i]));
+        settle(src[i]);
       }
   }
 
@@ -166,10 +166,10 @@ struct Feeder {
 
 // The positions of the shared columns of a block of rows, into shared memory.
 __device__ __forceinline__ void load_list(const Problem& p, unsigned list, int block) {
-  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS) : "memory");
+  sync_some<FEEDERS>(1);
   const uint4* from = (const uint4*)(p.cols + (long long)block * p.steps * 64);
   for (int i = threadIdx.x; i < p.steps * 4; i += FEEDERS) sts128(list + i * 16, __ldg(from + i));
-  asm volatile("bar.sync 1, %0;" ::"n"(FEEDERS) : "memory");
+  sync_some<FEEDERS>(1);
 }
 
 __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
@@ -198,7 +198,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
       if (step + 1 < p.steps) feeder.aim(p, list, step + 1);
     }
   }
-  asm volatile("cp.async.wait_all;");
+  wait_for_copies();
 }
 
 // A part of W in registers: 64 rows x 64 compacted columns of a warpgroup.
@@ -207,8 +207,8 @@ struct Fragment {
   unsigned meta;
 
   __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
-    asm volatile("" ::"r"(a[0].x), "r"(a[0].y), "r"(a[0].z), "r"(a[0].w), "r"(meta));
-    asm volatile("" ::"r"(a[1].x), "r"(a[1].y), "r"(a[1].z), "r"(a[1].w));
+    ::hold(a[0], meta);
+    ::hold(a[1]);
   }
 };
 
@@ -236,11 +236,11 @@ struct Consumer {
       constexpr int SINGLE = MT == 1 ? ODD : 0;
       Fragment& now = f[(i + SINGLE) & 1];
       now.a[0] = lds128(a + i * 4096), now.a[1] = lds128(a + i * 4096 + 512), now.meta = lds32(meta + i * 512);
-      asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+      begin_products();
       wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta, !first);
       wgmma_sp<1, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta, 1);
-      asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-      asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+      commit_products();
+      wait_for_products<1>();
       f[(i + SINGLE + 1) & 1].hold();
       if (i == 0) {  // the last product of the step before is complete
         release();
@@ -251,7 +251,7 @@ struct Consumer {
   }
 
   __device__ __forceinline__ void finish(Fragment (&f)[2]) {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    wait_for_products<0>();
     f[0].hold(), f[1].hold();
     release();
     held = -1;
@@ -309,8 +309,8 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
 #pragma unroll
     for (int part = 0; part < NB / 64; ++part) {
       unsigned block = base + (i * (NB / 64) + part) % OUT * BLOCK;
-      if (thread == 0) asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(OUT - 1) : "memory");
-      asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
+      if (thread == 0) wait_until_read<OUT - 1>();
+      sync_some<128>(group + 2);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         const float* d = acc[i] + 4 * (part * 8 + j);
@@ -324,7 +324,7 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
 #endif
       }
       fence_async();
-      asm volatile("bar.sync %0, 128;" ::"r"(group + 2) : "memory");
+      sync_some<128>(group + 2);
       if (thread == 0) {
         int r = row0 + i * 64, n = n0 + part * 64;
         tensor_store(&map, Y_TOKENS ? r : n, Y_TOKENS ? n : r, block);
@@ -354,7 +354,7 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
     for (int i = 0; i < MT; ++i) store(p, acc[i], row + i * 64 + warp * 16, n0, lane);
 #endif
   }
-  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+  wait_until_written();
 }
 
 extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) 
@@ -369,15 +369,15 @@ vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
       init_bar(full_bar(smem, i), FEEDERS + 1);
       init_bar(empty_bar(smem, i), CONSUMERS * 4);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_bars();
   }
   __syncthreads();
   after_the_kernel_before();
   if (threadIdx.x < FEEDERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(FEEDERS == 128 ? 72 : 40));
+    fewer_registers<FEEDERS == 128 ? 72 : 40>();
     produce(p, smem);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
+    more_registers<216>();
     consume(p, map, smem);
   }
 }

@@ -1,6 +1,7 @@
 // wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens x 32 compacted columns.
 // Written by benchmarks/wgmma_cuh.py: inline assembly must name every register, and no macro can count.
 #pragma once
+#ifndef GS_INSTEAD  // see ptx.cuh
 #if ELEMENT == 1
 #define GS_TYPE "bf16"
 #else
@@ -62,3 +63,5 @@ __device__ __forceinline__ void wgmma_sp(float (&d)[128], uint4 a, unsigned long
      "+f"(d[120]), "+f"(d[121]), "+f"(d[122]), "+f"(d[123]), "+f"(d[124]), "+f"(d[125]), "+f"(d[126]), "+f"(d[127])
     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "r"(meta), "n"(SELECT), "r"(keep), "n"(TRANS));
 }
+
+#endif
