@@ -42,6 +42,8 @@ class Chosen(NamedTuple):
     shape: tuple[int, int] = (0, 0)
     strides: tuple[int, int] = (0, 0)
     place: tuple[int, int, int] | None = None  # of a tensor map
+    compact: Function | None = None  # a launch before that one, for the shared columns of x
+    compacted: tuple[int, ...] = ()  # what it takes: tokens, cols, m, steps
 
 
 _chosen: dict[tuple[Any, ...], Chosen] = {}
@@ -91,6 +93,14 @@ def linear(
             assert run is not None and launch is not None
             out = x.new_empty_strided(chosen.shape, chosen.strides)
             to, shift = out.data_ptr(), 0 if bias is None else bias.data_ptr()
+            if chosen.compact is not None:
+                tokens, _, _, steps = chosen.compacted
+                room = x.new_empty_strided((tokens, steps * 64), (steps * 64, 1))
+                there = room.data_ptr()
+                chosen.compact(
+                    (-(-tokens * steps // 32), 1, 1), 256, held[3], x.stride(0), held[2], there, *chosen.compacted
+                )
+                held = (held[0], held[1], held[2], there)
             if chosen.place is None:
                 run(launch.grid, launch.threads, *held, to, shift, *chosen.rest)
             else:
@@ -184,16 +194,21 @@ def _function(plan: str, launch: vnm_plan.Launch, device: int) -> Function:
 
 def _known(chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, turned: bool) -> Chosen:
     """Return a plan with all that is known of its calls, if x can be read as it lies."""
-    (rows, _, group, _, tokens, _), launch = chosen.sizes, chosen.launch
+    (rows, wide, group, _, tokens, steps), launch = chosen.sizes, chosen.launch
     assert launch is not None
+    compacts = group != m
     line, long = (x.stride(1), tokens) if given else (x.stride(0), x.shape[1])
-    fits = x.stride(0 if given else 1) == 1 and line % 8 == 0 and line >= long and 2 * line < _LINE
+    fits = x.stride(0 if given else 1) == 1 and (compacts or (line % 8 == 0 and line >= long and 2 * line < _LINE))
     if chosen.plan == "few":
         fits = fits and not given and not turned and tokens <= vnm_plan.FEW_LAUNCH
     else:
-        fits = fits and group == m and given != launch.macros["X_TOKENS"] and launch.macros["OUT"] > 0
+        fits = fits and given != launch.macros["X_TOKENS"] and launch.macros["OUT"] > 0
     if not fits or (bias is not None and not bias.is_contiguous()):
         return chosen
+    if compacts:
+        line = wide
+        run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
+        chosen = chosen._replace(compact=run, compacted=(tokens, x.shape[1], m, steps))
     lead = -(-tokens // 8) * 8 if turned else rows
     rest = (*chosen.sizes, 2 * line, 2 * lead, *launch.tiles)
     across = (tokens, rows) if turned else (rows, tokens)
