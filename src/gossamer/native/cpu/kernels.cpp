@@ -96,6 +96,9 @@ static void product(const Product& p, int64_t begin, int64_t end) {
 
 static void sample(const Sample& p, int64_t begin, int64_t end) {
   constexpr int64_t N = 4 * W;
+  const Rows& a = p.a;
+  if (!p.tokens || (a.per && a.each() != a.windows() * a.per))  // else all places are written
+    memset(p.grad + a.begin(begin), 0, (a.begin(end) - a.begin(begin)) * sizeof(float));
   bool finite = true;
   for (int64_t first = 0; first < p.tokens; first += N) {
     const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;
