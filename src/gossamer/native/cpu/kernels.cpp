@@ -97,8 +97,9 @@ static void product(const Product& p, int64_t begin, int64_t end) {
 static void sample(const Sample& p, int64_t begin, int64_t end) {
   constexpr int64_t N = 4 * W;
   const Rows& a = p.a;
-  if (!p.tokens || (a.per && a.each() != a.windows() * a.per))  // else all places are written
-    memset(p.grad + a.begin(begin), 0, (a.begin(end) - a.begin(begin)) * sizeof(float));
+  const int64_t first_place = a.begin(begin), places = a.begin(end) - first_place;
+  if (places && (!p.tokens || (a.per && a.each() != a.windows() * a.per)))  // else all of them are written
+    memset(p.grad + first_place, 0, places * sizeof(float));
   bool finite = true;
   for (int64_t first = 0; first < p.tokens; first += N) {
     const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;
