@@ -24,8 +24,8 @@ def in_turns(
 ) -> dict[Key, float]:
     """Return the seconds of each function: the mean of the fastest quarter of interleaved runs.
 
-    On a quiet machine that is hardly more than the minimum. On one whose cores are shared a minimum is luck, if few runs
-    are undisturbed: it compares the one such run of a function with runs of another that all were disturbed.
+    On a quiet machine that is hardly more than the minimum. On one whose cores are shared a minimum is luck, if few
+    runs are undisturbed: it compares the one such run of a function with runs of another that all were disturbed.
     More turns help against that, and so does looking at more runs than one.
 
     Parameters

@@ -243,7 +243,7 @@ class PackedLinear(torch.autograd.Function):
 
 
 def _gradients(grad: Tensor, blocks: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """grad @ A and the sampled product: without autograd where nobody will differentiate them or trace them."""
+    """Return grad @ A and the sampled product: without autograd where nobody will differentiate them or trace them."""
     if torch.is_grad_enabled() or type(grad) is not Tensor or torch.compiler.is_compiling():
         ops = torch.ops.gossamer
         return (ops.blocks_linear_t, ops.blocks_sample) if blocks else (ops.rows_linear_t, ops.rows_sample)
