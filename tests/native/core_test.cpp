@@ -204,9 +204,10 @@ static void sample(const Kernels& kernels, const Case& c, int64_t tokens) {
   const std::unique_ptr<float[]> left(new float[tokens * c.rows]), right(new float[tokens * c.cols]);
   for (int64_t i = 0; i < tokens * c.rows; i++) left[i] = number();
   for (int64_t i = 0; i < tokens * c.cols; i++) right[i] = number();
-  const std::unique_ptr<float[]> grad(new float[c.values.size() + 1]());
-  Sample p{c.a, left.get(), right.get(), c.rows, c.cols, tokens, grad.get()};
-  kernels.sample(p, 0, c.a.blocks());
+  std::vector<float> grad(c.values.size(), NAN);  // every place must be written
+  Sample p{c.a, left.get(), right.get(), c.rows, c.cols, tokens, grad.data()};
+  const int64_t half = c.a.blocks() / 2;
+  kernels.sample(p, 0, half), kernels.sample(p, half, c.a.blocks());
   // Through the values: sum of grad * value over all places is the sum over the matrix of (left.T @ right) * dense.
   double got = 0, want = 0, size = 0;
   for (size_t i = 0; i < c.values.size(); i++) got += double(grad[i]) * c.values[i];
@@ -217,6 +218,19 @@ static void sample(const Kernels& kernels, const Case& c, int64_t tokens) {
         want += term, size += std::fabs(term);
       }
   expect(got, want, size, "sample", c, tokens);
+  cases++;
+}
+
+// Places without an entry have a gradient of 0, also where left and right are not finite, and if there are no tokens.
+static void infinite_sample(const Kernels& kernels, const Case& c, int64_t tokens) {
+  std::vector<float> left(tokens * c.rows, INFINITY), right(tokens * c.cols, 1.0f), grad(c.values.size(), NAN);
+  Sample p{c.a, left.data(), right.data(), c.rows, c.cols, tokens, grad.data()};
+  kernels.sample(p, 0, c.a.blocks());
+  for (size_t i = 0; i < grad.size(); i++) {
+    const bool zero = !tokens || (c.a.per ? c.a.code(int64_t(i)) == c.a.window : c.values[i] == 0.0f);
+    if ((zero ? grad[i] != 0.0f : grad[i] != INFINITY) && failures++ < 10)
+      printf("infinite sample %ldx%ld tokens %ld: %g\n", long(c.rows), long(c.cols), long(tokens), grad[i]);
+  }
   cases++;
 }
 
@@ -256,7 +270,9 @@ int main() {
         product(*kernels, small, tokens, true);
         product(*kernels, half, tokens, false);
         infinite(*kernels, c, tokens);
+        infinite_sample(*kernels, c, tokens);
       }
+      infinite_sample(*kernels, c, 0);
     }
   }
   if (failures) return printf("%d wrong values\n", failures), 1;

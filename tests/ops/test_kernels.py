@@ -131,6 +131,9 @@ def test_gradients_are_those_of_dense(how, format):
         dx, dw, db = torch.autograd.grad(F.linear(x, dense, bias), (x, dense, bias), y)
         assert gw.format == format
         assert_right(gx, y, dense.detach().t())
+        exact, size = y.double().t() @ x.detach().double(), y.double().abs().t() @ x.detach().double().abs()
+        wrong = (gw.to_dense().double() - exact).abs() > (tokens + 2) * 2.0**-24 * size
+        assert not bool((wrong & weight.mask()).any())
         torch.testing.assert_close(gw.to_dense(), torch.where(weight.mask(), dw, 0), rtol=1e-5, atol=1e-5)
         torch.testing.assert_close((gx, gb), (dx, db), rtol=1e-5, atol=1e-5)
 

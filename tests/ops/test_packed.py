@@ -131,6 +131,28 @@ def test_bfloat16_gradients_and_rules(format):
 
 
 @needs_kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_memory_of_a_large_result_serves_the_next_one(dtype):
+    """Above 32 MB: kept when it is given back, never while anybody reads it."""
+    weight = gs.sparsify(torch.randn(256, 20), "1:10", format=PackedNM(1, 10)).to(dtype)
+    inputs = [torch.randn(70_000, 20, dtype=dtype) for _ in range(3)]
+    expected = [(x[:50].double() @ weight.to_dense().double().t()).to(dtype) for x in inputs]
+    with torch.no_grad():
+        first = F.linear(inputs[0], weight)
+        view, where = first[:50], first.data_ptr()
+        assert first.nbytes > 32 << 20 and where % (1 << 21) == 0
+        del first
+        second = F.linear(inputs[1], weight)
+        assert second.data_ptr() != where  # a view still reads it
+        torch.testing.assert_close(view, expected[0])
+        del view
+        third = F.linear(inputs[2], weight)
+        assert third.data_ptr() == where
+    torch.testing.assert_close((second[:50], third[:50]), tuple(expected[1:]))
+    torch.testing.assert_close(third[-50:], (inputs[2][-50:].double() @ weight.to_dense().double().t()).to(dtype))
+
+
+@needs_kernels
 def test_matrix_products():
     dense = gs.sparsify(torch.randn(30, 70), "1:10", format=gs.Dense())
     for weight in (gs.from_dense(dense, PackedCSR()), gs.from_dense(dense, PackedNM(1, 10))):

@@ -7,10 +7,9 @@ import math
 import os
 import platform
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
@@ -20,10 +19,10 @@ from torch import Tensor
 from gossamer import native
 from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, as_format
 from gossamer.nn import pack_gpu
+from gossamer.nn.pack_turns import in_turns
 from gossamer.ops.sparsify import apply_mask
 
-_SECONDS = 0.03  # of measuring for each format and number of tokens, at least; a few runs more if they are long
-_RUNS = 5
+_SECONDS = 0.03  # of measuring for each format and number of tokens, at least
 _MARGIN = 1.03
 _MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
 _BLOCKS = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m of n:m that are looked for, the usual ones first
@@ -120,7 +119,7 @@ def measure(
     shapes: Sequence[tuple[int, ...]],
     even: bool,
 ) -> dict[Format, Timing]:
-    """Measure dense and every format, interleaved, by the minimum; what this machine has measured before is known."""
+    """Measure dense and every format, in turns; what this machine has measured before is known."""
     key = _key(dense, mask, formats, shapes)
     known = _load().get(key)
     if known is not None:
@@ -140,15 +139,7 @@ def measure(
 def _interleaved(
     x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[Format, float]:
-    best = dict.fromkeys(weights, float("inf"))
-    end, runs = time.perf_counter() + _SECONDS * len(weights), 0
-    while runs < _RUNS or (time.perf_counter() < end and runs < 300):
-        runs += 1
-        for format, weight in weights.items():
-            start = time.perf_counter()
-            call(x, weight)
-            best[format] = min(best[format], time.perf_counter() - start)
-    return best
+    return in_turns({format: partial(call, x, weight) for format, weight in weights.items()}, _SECONDS, Dense())
 
 
 def guess(

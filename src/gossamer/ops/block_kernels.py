@@ -5,7 +5,8 @@ their values ``[blocks, height, width]``:
 
 - ``blocks_linear``: act(x @ A.T + bias); ``blocks_forward`` is the same for calls that autograd has no part in,
 - ``blocks_linear_t``: g @ A, by the kernel of blocks_linear and the blocks of A.T,
-- ``blocks_sample``: sum over tokens of left[:, row] * right[:, col] at every place of the stored blocks.
+- ``blocks_sample``: sum over tokens of left[:, row] * right[:, col] at every place of the stored blocks;
+  ``blocks_sample_forward`` likewise.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ for _name in ("blocks_linear", "blocks_forward"):
         f"{_name}({_A}, Tensor values, Tensor x, Tensor? bias, int rows, int cols, int activation) -> Tensor"
     )
 _library.define(f"blocks_linear_t({_A}, Tensor values, Tensor grad, int rows, int cols) -> Tensor")
-_library.define(f"blocks_sample({_A}, Tensor left, Tensor right, int rows, int cols, int height, int width) -> Tensor")
+for _name in ("blocks_sample", "blocks_sample_forward"):
+    _library.define(f"{_name}({_A}, Tensor left, Tensor right, int rows, int cols, int height, int width) -> Tensor")
 
 
 class Blocks(NamedTuple):
@@ -73,16 +75,19 @@ def _transpose(pos: Tensor, crd: Tensor, across: int) -> _Transpose:
     return known
 
 
-def _linear_t(pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int) -> Tensor:
+def linear_t(pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int) -> Tensor:
+    """Return grad @ A; autograd takes no notice of it."""
     if not (values.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
     t = _transpose(pos, crd, -(-cols // values.shape[2]))
     turned = values.index_select(0, t.order).transpose(1, 2).contiguous()
-    return torch.ops.gossamer.blocks_linear(*t.arrays, turned, grad, None, cols, rows, 0)
+    return _forward(*t.arrays, turned, grad, None, cols, rows, 0)
 
 
-_library.impl("blocks_linear_t", _linear_t, "CPU")
-_library.impl("blocks_forward", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("blocks_linear_t", linear_t, "CPU")
+_forward = torch.ops.gossamer.blocks_forward.default
+for _name in ("blocks_forward", "blocks_sample_forward"):
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("gossamer::blocks_linear", lib=_library)
@@ -97,6 +102,7 @@ def _(pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: int) -> Te
 
 
 @torch.library.register_fake("gossamer::blocks_sample", lib=_library)
+@torch.library.register_fake("gossamer::blocks_sample_forward", lib=_library)
 def _(pos: Any, crd: Tensor, left: Tensor, right: Any, rows: int, cols: int, height: int, width: int) -> Tensor:
     return left.new_empty((crd.shape[0], height, width))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from gossamer.formats import BSR, CSR, Dense, Format, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
-from gossamer.ops import product, vnm
+from gossamer.ops import block_kernels, packed_kernels, product, vnm
 from gossamer.ops.block_kernels import Blocks, blocks_of
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
@@ -22,6 +23,8 @@ from gossamer.tensor import SparseTensor, build, tracked, values_of
 _forward_op = torch.ops.gossamer.rows_forward.default
 _blocks_op = torch.ops.gossamer.blocks_forward.default
 _int8_op = torch.ops.gossamer.rows_int8.default
+_rows_sample = torch.ops.gossamer.rows_sample_forward.default
+_blocks_sample = torch.ops.gossamer.blocks_sample_forward.default
 
 
 @implements(F.linear, (Dense, BSR, Dense))
@@ -228,19 +231,20 @@ class PackedLinear(torch.autograd.Function):
         arrays, sizes = _rows(weight)
         grad = grad.contiguous()
         grad_x = grad_weight = None
+        turned, sample = _gradients(grad, isinstance(weight.format, BSR))
         if ctx.needs_input_grad[0]:
-            blocks, ops = isinstance(weight.format, BSR), torch.ops.gossamer
-            turned = ops.blocks_linear_t if blocks else ops.rows_linear_t
             grad_x = turned(*arrays, _native(values_of(weight)), _native(grad), *sizes).to(x.dtype)
-        if ctx.needs_input_grad[1]:
-            grad_weight = grad.t() @ x if weight.grad_format is not None else _sampled(arrays, sizes, grad, x, weight)
+        if ctx.needs_input_grad[1] and weight.grad_format is not None:
+            grad_weight = grad.t() @ x
+        elif ctx.needs_input_grad[1]:
+            values = sample(*arrays, _native(grad), _native(x), *sizes, *weight._values.shape[1:])
+            grad_weight = build(values.to(x.dtype), weight.structure)
         return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
 
 
-def _sampled(arrays: Any, sizes: Any, grad: Tensor, x: Tensor, weight: SparseTensor) -> SparseTensor:
-    ops, left, right = torch.ops.gossamer, _native(grad), _native(x)
-    if isinstance(weight.format, BSR):
-        values = ops.blocks_sample(*arrays, left, right, *sizes, *weight._values.shape[1:])
-    else:
-        values = ops.rows_sample(*arrays, left, right, *sizes)
-    return build(values.to(x.dtype), weight.structure)
+def _gradients(grad: Tensor, blocks: bool) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """Return grad @ A and the sampled product: without autograd where nobody will differentiate them or trace them."""
+    if torch.is_grad_enabled() or type(grad) is not Tensor or torch.compiler.is_compiling():
+        ops = torch.ops.gossamer
+        return (ops.blocks_linear_t, ops.blocks_sample) if blocks else (ops.rows_linear_t, ops.rows_sample)
+    return (block_kernels.linear_t, _blocks_sample) if blocks else (packed_kernels.linear_t, _rows_sample)

@@ -6,7 +6,8 @@ Three operators, each in the others' gradients, so that they differentiate as of
 - ``rows_linear``: act(x @ A.T + bias); ``rows_forward`` is the same for calls that autograd has no part in,
 - ``rows_linear_t``: g @ A,
 - ``rows_int8``: rows_linear of int8 values, each row with a scale; its weight has no gradient,
-- ``rows_sample``: sum over tokens of left[:, row] * right[:, col] at every place.
+- ``rows_sample``: sum over tokens of left[:, row] * right[:, col] at every place; ``rows_sample_forward`` likewise,
+- ``rows_gather``: values in another order, which has no gradient of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _library.define(
     f"rows_int8({_A}, Tensor values, Tensor scale, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
 )
 _library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}) -> Tensor")
-_library.define(f"rows_sample({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
+for _name in ("rows_sample", "rows_sample_forward"):
+    _library.define(f"{_name}({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
+_library.define("rows_gather(Tensor values, Tensor places) -> Tensor")
 
 ACTIVATIONS = ("none", "relu", "gelu", "silu")
 STORED = (torch.float32, torch.bfloat16, torch.float16)
@@ -74,8 +77,7 @@ def _used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
 
 class _Transpose(NamedTuple):
     rows: Rows
-    places: Tensor  # place of each value of the transpose in the values
-    unused: Tensor  # places of the transpose that hold none
+    places: Tensor  # int32: place of each value of the transpose in the values, -1 where it has none
 
 
 _transposes: Any = WeakIdKeyDictionary()
@@ -96,27 +98,28 @@ def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple
     order = torch.argsort(turned)
     structure, place = Structure.from_keys(PackedCSR(), turned[order], (cols, rows))
     made = rows_of(structure)
-    index = torch.zeros(made.arrays[2].numel(), dtype=torch.int64)
-    index[place] = where[order]
-    unused = torch.nonzero(made.arrays[2] == made.sizes[3]).squeeze(1)
-    _transposes[crd] = result = _Transpose(made, index, unused)
+    index = torch.full((made.arrays[2].numel(),), -1, dtype=torch.int32)
+    index[place] = where[order].int()
+    _transposes[crd] = result = _Transpose(made, index)
     return result
 
 
-def _linear_t(
+def linear_t(
     row: Tensor | None, pos: Tensor | None, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int, *sizes: int
 ) -> Tensor:
+    """Return grad @ A; autograd takes no notice of it."""
     if not (crd.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
     t = _transpose(row, pos, crd, (rows, cols, *sizes))
-    turned = values.take(t.places).index_fill_(0, t.unused, 0)
-    return torch.ops.gossamer.rows_linear(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)
+    turned = _gather(values, t.places)
+    return _forward(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)
 
 
-_library.impl("rows_linear_t", _linear_t, "CPU")
+_library.impl("rows_linear_t", linear_t, "CPU")
+_forward, _gather = torch.ops.gossamer.rows_forward.default, torch.ops.gossamer.rows_gather.default
 
-
-_library.impl("rows_forward", torch.library.fallthrough_kernel, "Autograd")  # a third of a call's time saved
+for _name in ("rows_forward", "rows_sample_forward", "rows_gather"):
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # a third of a call's time saved
 
 
 @torch.library.register_fake("gossamer::rows_linear", lib=_library)
@@ -135,7 +138,13 @@ def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: 
     return grad.new_empty((grad.shape[0], cols))
 
 
+@torch.library.register_fake("gossamer::rows_gather", lib=_library)
+def _(values: Tensor, places: Tensor) -> Tensor:
+    return values.new_empty(places.shape)
+
+
 @torch.library.register_fake("gossamer::rows_sample", lib=_library)
+@torch.library.register_fake("gossamer::rows_sample_forward", lib=_library)
 def _(row: Any, pos: Any, crd: Tensor, left: Tensor, right: Any, *sizes: int) -> Tensor:
     return left.new_empty(_places(crd, sizes[4]))
 

@@ -4,6 +4,7 @@
 //   rows_linear(row?, pos?, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
 //   rows_int8(row?, pos?, crd, values, scale, x, bias?, rows, ..., activation) -> out, of int8 values times scale[row]
 //   rows_sample(row?, pos?, crd, left, right, rows, cols, block, tile, window, per) -> grad
+//   rows_gather(values, places) -> values[places], 0 where the place is -1
 #include <cstdint>
 #include <cstring>
 
@@ -133,9 +134,42 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   const int64_t size = places(p.a, crd);
   Tensor out(reinterpret_cast<Value>(empty(1, &size)));
   p.grad = out.data<float>(FLOAT32, "out");
-  memset(p.grad, 0, size * sizeof(float));
   if (size) parallel(p.a.blocks(), size * p.tokens, &job);
   stack[0] = left.dtype() == BFLOAT16 ? rounded(out, 1, &size) : out.release();
+}
+
+// 16 or 32 bits of each value. An index that is out of range, -1 above all, is a value of 0.
+template <class V> struct GatherJob {
+  const V* values;
+  const int32_t* places;
+  uint32_t count;
+  V* out;
+  static void run(int64_t begin, int64_t end, void* self) {
+    const auto job = *static_cast<GatherJob*>(self);
+    for (int64_t i = begin; i < end; i++) {
+      const uint32_t place = uint32_t(job.places[i]);
+      const V value = job.values[place < job.count ? place : 0];
+      job.out[i] = place < job.count ? value : V(0);
+    }
+  }
+};
+
+void rows_gather(Value* stack, uint64_t, uint64_t) {
+  Tensor values(stack[0]), places(stack[1]);
+  const int64_t count = values.dim() == 1 ? values.size(0) : -1, size = places.dim() == 1 ? places.size(0) : -1;
+  const int32_t dtype = values.dtype() == BFLOAT16 ? BFLOAT16 : FLOAT32;
+  const char* wanted = "values must be float32 or bfloat16 of one dimension, one at least and fewer than 2^31";
+  require(count > 0 && count < (int64_t(1) << 31), wanted);
+  const int32_t* from = places.line<const int32_t>(INT32, size, "places must be int32 of one dimension");
+  Tensor out(reinterpret_cast<Value>(empty(1, &size, dtype)));
+  if (dtype == BFLOAT16) {
+    GatherJob<uint16_t> job{values.line<const uint16_t>(dtype, count, wanted), from, uint32_t(count), out.data<uint16_t>(dtype, "out")};
+    parallel(size, size, &job);
+  } else {
+    GatherJob<float> job{values.line<const float>(dtype, count, wanted), from, uint32_t(count), out.data<float>(dtype, "out")};
+    parallel(size, size, &job);
+  }
+  stack[0] = out.release();
 }
 
 struct Register {
@@ -146,6 +180,8 @@ struct Register {
     check(torch_library_impl(library, "rows_forward", rows_linear, TORCH_2_11));  // the same, below autograd
     check(torch_library_impl(library, "rows_int8", rows_int8, TORCH_2_11));
     check(torch_library_impl(library, "rows_sample", rows_sample, TORCH_2_11));
+    check(torch_library_impl(library, "rows_sample_forward", rows_sample, TORCH_2_11));
+    check(torch_library_impl(library, "rows_gather", rows_gather, TORCH_2_11));
   }
 } registered;
 

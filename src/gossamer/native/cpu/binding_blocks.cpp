@@ -100,6 +100,7 @@ struct Register {
     check(torch_library_impl(library, "blocks_linear", blocks_linear, TORCH_2_11));
     check(torch_library_impl(library, "blocks_forward", blocks_linear, TORCH_2_11));  // the same, below autograd
     check(torch_library_impl(library, "blocks_sample", blocks_sample, TORCH_2_11));
+    check(torch_library_impl(library, "blocks_sample_forward", blocks_sample, TORCH_2_11));
   }
 } registered;
 

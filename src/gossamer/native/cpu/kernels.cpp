@@ -96,15 +96,18 @@ static void product(const Product& p, int64_t begin, int64_t end) {
 
 static void sample(const Sample& p, int64_t begin, int64_t end) {
   constexpr int64_t N = 4 * W;
-  for (int64_t b = begin; b < end; b++) {
-    for (int64_t first = 0; first < p.tokens; first += N) {
-      const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;
-      if (tokens <= W) sample_tokens<W, 1>(p, first, tokens, b);
-      else if (tokens <= 2 * W) sample_tokens<W, 2>(p, first, tokens, b);
-      else sample_tokens<W, 4>(p, first, tokens, b);
-    }
-    clear_unused(p, b);
+  const Rows& a = p.a;
+  const int64_t first_place = a.begin(begin), places = a.begin(end) - first_place;
+  if (places && (!p.tokens || (a.per && a.each() != a.windows() * a.per)))  // else all of them are written
+    memset(p.grad + first_place, 0, places * sizeof(float));
+  bool finite = true;
+  for (int64_t first = 0; first < p.tokens; first += N) {
+    const int64_t tokens = p.tokens - first < N ? p.tokens - first : N;
+    if (tokens <= W) finite &= sample_tokens<W, 1>(p, first, tokens, begin, end);
+    else if (tokens <= 2 * W) finite &= sample_tokens<W, 2>(p, first, tokens, begin, end);
+    else finite &= sample_tokens<W, 4>(p, first, tokens, begin, end);
   }
+  for (int64_t b = begin; b < end && !finite; b++) clear_unused(p, b);
 }
 
 }  // namespace ISA

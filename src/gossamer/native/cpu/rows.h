@@ -68,6 +68,8 @@ struct Rows {
     const int32_t* p = pos + (b * n.tiles + k) * n.groups + g;
     return p[1] - p[0];
   }
+  // Where the places of block b begin.
+  int64_t begin(int64_t b) const { return (per ? b * n.groups * n.each : pos[b * n.tiles * n.groups]) * LANES; }
   int code(int64_t place) const {  // the column of a place in its window or tile; near: the step to it
     if (!nibbles()) return crd[place];
     const int64_t step = place / LANES;
@@ -139,7 +141,7 @@ struct Product {             // out[n, rows] = act(x[n, cols] @ A.T + bias), bot
   bool wide = false;         // AVX-512: panels of 64 tokens; else of 32
 };
 
-struct Sample {              // grad[place] = sum over tokens of left[token, row] * right[token, col]
+struct Sample {              // grad[place] = sum over tokens of left[token, row] * right[token, col]; without an entry 0
   Rows a;                    // values unused
   const float *left, *right;
   int64_t ldl, ldr, tokens;

@@ -4,9 +4,8 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
+
+#include "large.h"
 
 using Value = uint64_t;  // what torch calls StableIValue: an integer, or a pointer
 struct AtenTensor;
@@ -22,6 +21,8 @@ int32_t aoti_torch_get_strides(Handle, int64_t**);
 int32_t aoti_torch_get_dim(Handle, int64_t*);
 int32_t aoti_torch_get_dtype(Handle, int32_t*);
 int32_t aoti_torch_empty_strided(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*);
+int32_t torch_from_blob(void*, int64_t, const int64_t*, const int64_t*, int64_t offset, int32_t dtype, int32_t device,
+                        int32_t index, Handle*, int32_t layout, const uint8_t*, int64_t, void (*)(void*, void*), void*);
 int32_t aoti_torch_delete_tensor_object(Handle);
 int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
 }
@@ -103,30 +104,21 @@ inline Value optional(Value v) {
   return inner;
 }
 
-// The system gives memory to who touches it first, page by page. Results above 32 MB are new memory at every call (malloc
-// takes larger ones from the system and gives them back), and 4 KB pages of 50 MB took 27 ms here, longer than the product
-// at 95 %; asked for pages of 2 MB it is 5. A wish: where it can't be granted, nothing changes.
-inline void large_pages(void* data, int64_t bytes) {
-#if defined(__linux__) && defined(MADV_HUGEPAGE)
-  constexpr uintptr_t PAGE = 4096;
-  if (bytes < (int64_t(32) << 20)) return;
-  const uintptr_t first = (reinterpret_cast<uintptr_t>(data) + PAGE - 1) / PAGE * PAGE;
-  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + uintptr_t(bytes)) / PAGE * PAGE;
-  (void)madvise(reinterpret_cast<void*>(first), end - first, MADV_HUGEPAGE);
-#else
-  (void)data, (void)bytes;
-#endif
-}
-
 inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32) {  // up to three
   int64_t strides[3] = {1, 1, 1};
   for (int64_t d = dims - 2; d >= 0; d--) strides[d] = strides[d + 1] * sizes[d + 1];
-  Handle out;
-  check(aoti_torch_empty_strided(dims, sizes, strides, dtype, 0, -1, &out));
   const int64_t bytes = (dims ? strides[0] * sizes[0] : 1) * (dtype == BFLOAT16 ? 2 : 4);
-  void* data;
-  check(aoti_torch_get_data_ptr(out, &data));
-  large_pages(data, bytes);
+  Handle out;
+  if (Large::suits(bytes)) {
+    const Large memory(bytes);
+    void* size = reinterpret_cast<void*>(uintptr_t(memory.size));
+    if (memory.data) {
+      if (!torch_from_blob(memory.data, dims, sizes, strides, 0, dtype, 0, -1, &out, 0, nullptr, 0, Large::give_back, size))
+        return out;
+      Large::give_back(memory.data, size);
+    }
+  }
+  check(aoti_torch_empty_strided(dims, sizes, strides, dtype, 0, -1, &out));
   return out;
 }
 
