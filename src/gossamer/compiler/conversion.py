@@ -65,8 +65,10 @@ def cuts(parts: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[Cut, .
     return tuple(found)
 
 
-def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
+def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut], needed: int | None = None) -> int:
     """How many of the target's levels must be sorted by; the others follow, since a stable sort keeps their order.
+
+    The order of levels from ``needed`` on does not matter (dense ones at the end find their places without).
 
     Examples
     --------
@@ -74,15 +76,16 @@ def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
     >>> unsorted_levels(rows, rows), unsorted_levels(rows, columns)
     (0, 1)
     >>> blocks = [Cut(0, 4), Cut(1, 4), Cut(0, 1, 4), Cut(1, 1, 4)]  # rows inside of a block follow from rows
-    >>> unsorted_levels(rows, blocks)
-    2
+    >>> unsorted_levels(rows, blocks), unsorted_levels(columns, blocks), unsorted_levels(columns, blocks, needed=2)
+    (2, 3, 1)
     """
     marks: dict[int, list[int]] = {}
     for cut in (*source, *target):
         marks.setdefault(cut.dim, []).append(cut.weight)
     marks = {d: sorted(set(w)) for d, w in marks.items()}
+    needed = len(target) if needed is None else needed
     if any(high % low for w in marks.values() for low, high in itertools.pairwise(w)):
-        return len(target)
+        return needed
 
     def digits(levels: Sequence[Cut]) -> list[tuple[int, int]]:
         out = []
@@ -92,11 +95,25 @@ def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
         return out
 
     have = digits(source)
-    for m in range(len(target)):
-        tail = digits(target[m:])
-        if [g for g in have if g in tail] == tail:
+    for m in range(needed):
+        tail, open = digits(target[m:needed]), digits(target[m:])
+        if [g for g in have if g in open][: len(tail)] == tail:  # a digit that is not needed must not come between
             return m
-    return len(target)
+    return needed
+
+
+def orders(dense: Sequence[bool]) -> list[tuple[int, ...]]:
+    """Return the orders in which levels can be walked: a dense one may come before those above it.
+
+    Examples
+    --------
+    >>> orders((True, False, True))
+    [(0, 1, 2), (0, 2, 1), (2, 0, 1)]
+    """
+    found: list[tuple[int, ...]] = [()]
+    for n, free in enumerate(dense):
+        found = [(*o[:at], n, *o[at:]) for o in found for at in range(len(o), -1 if free else len(o) - 1, -1)]
+    return found
 
 
 def named(text: str, names: dict[str, str]) -> str:
