@@ -55,8 +55,8 @@ def _pass(
     sizes = [*w.sizes, *writers.integers(parts)]
     name = "store" if store else "count" if depth < 0 else f"count{depth}"
     head = [
-        f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict out, INDEX *restrict ranks,",
-        "  INDEX *restrict seen, const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where,",
+        f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict ranks, INDEX *restrict seen,",
+        "  INDEX *restrict out, const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where,",
         "  INDEX *restrict place) {",
         *(f"  {line} = b[{n}];" for n, line in enumerate(w.arrays)),
         *(f"  const long {name} = z[{n}];" for n, name in enumerate(sizes)),

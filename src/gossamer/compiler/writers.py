@@ -111,7 +111,10 @@ def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], apart: bool 
             continue
         if apart and m == ranked:
             count = f"ranks[{parent}]++" if new == "1" else f"(ranks[{parent}] += new) - 1"
-            lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
+            if starts(part):
+                lines.append(f"p{m} = {count};")
+            else:
+                lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
         elif _counts_on(parts, m):
             lines.append(f"p{m} += {new};")
         else:
@@ -126,7 +129,12 @@ def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], apart: bool 
 
 def _counts_on(parts: Sequence[Part], m: int) -> bool:
     """Is the position just the next one, so that it needs no array? So it is where all parents come in order."""
-    return parts[m].at == "pos[p] + rank" and all(part.ordered for part in parts[:m])
+    return starts(parts[m]) and all(part.ordered for part in parts[:m])
+
+
+def starts(part: Part) -> bool:
+    """Does ``pos`` say where the positions of each parent start? Then ranks that are counted apart go on from there."""
+    return part.at == "pos[p] + rank" and "rank" not in part.write
 
 
 def _changes(parts: Sequence[Part], m: int) -> str:

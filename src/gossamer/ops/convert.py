@@ -90,10 +90,14 @@ def scatter(values: Tensor, structure: Structure) -> Tensor | None:
     >>> made is None or torch.equal(made, a.to_dense())
     True
     """
+    shape, taught = structure.shape, torch.is_grad_enabled() and values.requires_grad
+    if not taught and enough(values.numel()) and plain(values):
+        carried = restack(structure, target_of(Dense(), tuple(shape)), values=values.reshape(-1))
+        if carried is not None and carried.values is not None:
+            return carried.values.view(shape)
     made = _places(structure) if plain(values) else None
     if made is None:
         return None
-    shape = structure.shape
     return moved(values.reshape(-1), made.where, made.place, made.entries, shape.numel()).view(shape)
 
 

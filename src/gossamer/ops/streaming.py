@@ -72,20 +72,22 @@ def _stored(source: Source, layout: Layout, apart: bool, values: Tensor | None) 
     read_from = (ctypes.c_void_p * max(len(source.arrays), 1))(*(a.data_ptr() for a in source.arrays))
     entries = source.places if source.whole else -1
 
-    def run(name: str, made: Made, parents: int, *out: Tensor | None) -> int:
+    def run(name: str, made: Made, ranks: Tensor | None, *others: Tensor | None) -> int:
         integers = made._replace(known=made.known | source.known).integers(calls.names)
-        scratch = [torch.zeros(parents, dtype=torch.int32) for _ in range(2 if parents else 0)]  # ranks, and what is seen
-        held = [None if t is None else t.data_ptr() for t in (*(scratch or (None, None)), *out)]
-        return calls.functions[name](read_from, integers, made.pointers(parts), held[2], *held[:2], *held[3:])
+        seen = None if ranks is None or writers.lone(parts) else torch.zeros_like(ranks)
+        held = [None if t is None else t.data_ptr() for t in (ranks, seen, *others)]
+        held += [None] * (7 - len(held))
+        return calls.functions[name](read_from, integers, made.pointers(parts), *held)
 
     def count(m: int, counts: Tensor, made: Made) -> None:
         nonlocal entries
-        entries = run(f"count{m}", made, made.places if apart and m == fibre else 0, counts, None, None, None, None)
+        ranks = torch.zeros(made.places, dtype=torch.int32) if apart and m == fibre else None
+        entries = run(f"count{m}", made, ranks, counts)
 
     def total() -> int:
         nonlocal entries
         if entries < 0:
-            entries = run("count", Made({}, {}, [], 1), 0, None, None, None, None, None)
+            entries = run("count", Made({}, {}, [], 1), None)
         return entries
 
     made = prepared(layout, parts, torch.int32, count, total)
@@ -99,7 +101,11 @@ def _stored(source: Source, layout: Layout, apart: bool, values: Tensor | None) 
         place = None if as_they_are else fresh(n, torch.int32)
         if apart or not (source.whole and source.in_place):
             where = fresh(n, torch.int32)
-    run("store", made, made.above[fibre] if apart else 0, None, values, to, where, place)
+    ranks = None
+    if apart:
+        first = made.arrays[f"pos{fibre}"] if writers.starts(parts[fibre]) else None
+        ranks = torch.zeros(made.above[fibre], dtype=torch.int32) if first is None else first.clone()
+    run("store", made, ranks, None, values, to, where, place)
     return Restacked(made.kept(target), where, place, None, n, made.places, to)
 
 

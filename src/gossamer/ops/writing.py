@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gossamer.compiler import writers
 from gossamer.formats.levels import Level
+from gossamer.ops.memory import in_large_pages
 from gossamer.ops.reading import C_INDEX, INT32, Layout, Target
 
 
@@ -78,7 +79,7 @@ def prepared(
             count(m, counts, made)
         own = level.prepare(counts, parents, size, dtype)
         made.known.update({f"{name}{m}": value for name, value in level.numbers(own).items()})
-        made.arrays.update({f"{name}{m}": array for name, array in own.items()})
+        made.arrays.update({f"{name}{m}": in_large_pages(array) for name, array in own.items()})
         made.above.append(parents)
         made = made._replace(places=level.positions(own, parents, size))
     return made
