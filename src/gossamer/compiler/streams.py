@@ -1,67 +1,155 @@
 """The C of conversions that need no sort: the levels of the source are walked, and each entry is stored as it comes.
 
-So it is where the source is in the target's order, or can be walked in it; and where the entries of each parent come in
-order, though those of other parents come between them (rows to columns): then each parent counts its own. No keys are
-made, and every pass is one walk.
+How depends on the order in which the walk comes to the last level that is not dense, the **fibre**:
+
+``"in order"``
+    the target's own: entries are stored one after another;
+``"apart"``
+    entries below one parent come in order, with those of others between them (rows to columns): each parent counts
+    its own;
+``"together"``
+    entries below one parent come together, in any order (rows to blocks): its coordinates are collected in bits first.
+
+No keys are made, and every pass is one walk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gossamer.compiler import writers
-from gossamer.compiler.conversion import Cut
+from gossamer.compiler.conversion import Cut, named
 from gossamer.compiler.readers import Lines, Walked, walk
 from gossamer.compiler.writers import Part
 
+#: The coordinates whose bits are set, in ascending order; the bits are cleared. Returns how many they were.
+_DRAIN = """\
+static long drain(unsigned long *bits, long size, INDEX *found) {
+  long n = 0;
+  for (long w = 0; w * 64 < size; ++w) {
+    for (unsigned long b = bits[w]; b; b &= b - 1) found[n++] = w * 64 + __builtin_ctzl(b);
+    bits[w] = 0;
+  }
+  return n;
+}
+"""
+
 
 def stream(
-    source: Walked, parts: Sequence[Part], target: Sequence[Cut], apart: bool, key: str, value: str
+    source: Walked, parts: Sequence[Part], target: Sequence[Cut], mode: str, key: str, value: str
 ) -> tuple[str, tuple[str, ...]]:
     """Return the C that stores the entries of one stack of levels in another, and the integers that it takes.
 
     ``count{n}`` counts for level n, and ``count`` all entries; ``store`` writes the arrays. It brings the values along
     if their type is named, and else says where each entry was and is: ``where`` and ``place``, or only ``where`` for
-    each place. With ``apart`` each parent has its own rank (:func:`gossamer.compiler.writers.entry`).
+    each place.
     """
     depths = [n for n, part in enumerate(parts) if part.counts]
-    out = [f"typedef unsigned {key} KEY; typedef int INDEX; typedef {value or 'int'} VALUE;"]
+    out = [
+        f"typedef unsigned {key} KEY; typedef int INDEX; typedef {value or 'int'} VALUE;",
+        "typedef struct { INDEX i; VALUE value; } PAIR;",
+        _DRAIN,
+    ]
     for depth in (-1, *depths, len(parts)):
-        text, sizes = _pass(source, parts, target, depth, apart, value)
+        text, sizes = _pass(source, parts, target, depth, mode, value)
         out.append(text)
     return "\n".join(out), sizes
 
 
+def paired(parts: Sequence[Part], mode: str) -> bool:
+    """Are coordinate and value written side by side first, so that each entry is one write to a distant place?"""
+    return mode == "apart" and writers.lone(parts) and writers.starts(parts[-1])
+
+
 def _pass(
-    source: Walked, parts: Sequence[Part], target: Sequence[Cut], depth: int, apart: bool, value: str
+    source: Walked, parts: Sequence[Part], target: Sequence[Cut], depth: int, mode: str, value: str
 ) -> tuple[str, tuple[str, ...]]:
     """One walk: count all (-1), count for level ``depth``, or store if there is none."""
-    w, store = Lines(), depth == len(parts)
+    w, store, last = Lines(), depth == len(parts), f"p{len(parts) - 1}"
     at = walk(w, source, "x")
+    own = _Own([], [])
     if depth >= 0:
-        lines = writers.entry(parts, depth, [cut.expression() for cut in target], apart)
+        own = _apart(parts, store) if mode == "apart" else _together(parts, store) if mode == "together" else own
+        lines = writers.entry(parts, depth, [cut.expression() for cut in target], own.lines)
         if any("last" in line for line in lines):
             fields = [f"(KEY)({cut.expression()}) << s{m}" for m, cut in enumerate(target)]
             lines = [f"const KEY now = {' | '.join(fields)};", *lines, "last = now;"]
         for line in lines:
             w.put(line)
-    if store and value:
-        w.put(f"to[p{len(parts) - 1}] = from[{at}];")
+    if store and paired(parts, mode):
+        w.put(f"pairs[{last}] = (PAIR){{i{len(parts) - 1}, {f'from[{at}]' if value else at}}};")
+    elif store and value:
+        w.put(f"to[{last}] = from[{at}];")
     elif store:
-        w.put(f"if (where) where[place ? k : p{len(parts) - 1}] = {at};")
-        w.put(f"if (place) place[k] = p{len(parts) - 1};")
+        w.put(f"if (where) where[place ? k : {last}] = {at};")
+        w.put(f"if (place) place[k] = {last};")
     w.put("++k;")
     w.close()
+    if store and paired(parts, mode):
+        names = {"i": "pairs[k].i", "at": "k"} | {name: f"{name}{len(parts) - 1}" for name, _ in parts[-1].arrays}
+        moved = f"{'to' if value else 'where'}[k] = pairs[k].value;"
+        w.put(f"for (long n = k, k = 0; k < n; ++k) {{ {named(parts[-1].write, names)}; {moved} }}")
+    elif depth >= writers.fibre(parts):
+        w.lines += own.after
     sizes = [*w.sizes, *writers.integers(parts)]
     name = "store" if store else "count" if depth < 0 else f"count{depth}"
     head = [
-        f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict ranks, INDEX *restrict seen,",
-        "  INDEX *restrict out, const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where,",
-        "  INDEX *restrict place) {",
+        f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict out, INDEX *restrict ranks,",
+        "  INDEX *restrict seen, unsigned long *restrict bits, INDEX *restrict found, PAIR *restrict pairs,",
+        "  const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where, INDEX *restrict place) {",
         *(f"  {line} = b[{n}];" for n, line in enumerate(w.arrays)),
         *(f"  const long {name} = z[{n}];" for n, name in enumerate(sizes)),
         *(f"  {line}" for line in (writers.declared(parts, depth) if depth >= 0 else ())),
-        "  long k = 0;",
+        "  long k = 0, held = -1, next = 0;",
         "  KEY last = ~(KEY)0;",  # no key has its highest bit
     ]
     return "\n".join([*head, *w.lines, "  return k;", "}", ""]), tuple(sizes)
+
+
+class _Own(NamedTuple):
+    """What a mode does at the fibre: with an entry, and at the end."""
+
+    lines: list[str]
+    after: list[str]
+
+
+def _names(parts: Sequence[Part]) -> tuple[int, str, dict[str, str]]:
+    """The fibre, the position above it, and what its expressions name."""
+    m = writers.fibre(parts)
+    parent = f"p{m - 1}" if m else "0"
+    names = {"p": parent, "i": f"i{m}", "at": f"p{m}", "size": f"n{m}", "rank": f"rank{m}"}
+    return m, parent, names | {a: f"{a}{m}" for a in (*(a for a, _ in parts[m].arrays), *parts[m].numbers)}
+
+
+def _apart(parts: Sequence[Part], store: bool) -> _Own:
+    """Each parent has its own rank; where positions are shared, also what it has seen last."""
+    m, parent, names = _names(parts)
+    part, new = parts[m], "1" if writers.lone(parts) else "new"
+    lines = []
+    if new == "new":
+        lines.append(f"const int new = seen[{parent}] != i{m} + 1; seen[{parent}] = i{m} + 1;")
+    if not store:
+        return _Own([*lines, f"out[{parent}] += {new};"], [])
+    count = f"ranks[{parent}]++" if new == "1" else f"(ranks[{parent}] += new) - 1"
+    if writers.starts(part):
+        lines.append(f"p{m} = {count};")
+    else:
+        lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
+    write = part.write and not (writers.lone(parts) and writers.starts(part))
+    return _Own([*lines, f"{named(part.write, names)};"] if write else lines, [])
+
+
+def _together(parts: Sequence[Part], store: bool) -> _Own:
+    """The coordinates of a parent are collected when entries are counted, and stored when it comes again."""
+    m, parent, names = _names(parts)
+    if not store:
+        drain = f"if (held >= 0) {{ const long many = drain(bits, n{m}, found + next); out[held] = many, next += many; }}"
+        lines = [f"if ({parent} != held) {{ {drain} held = {parent}; }}", f"bits[i{m} / 64] |= 1UL << i{m} % 64;"]
+        return _Own(lines, [f"  {drain}"])
+    part, names = parts[m], names | {"i": "found[next]"}
+    all_of_it = (
+        f"for (rank{m} = 0; rank{m} < out[{parent}]; ++rank{m}, ++next) {{ p{m} = {named(part.at, names)}; "
+        f"{named(part.write, names)}; seen[found[next]] = p{m}; }}"
+    )
+    return _Own([f"if ({parent} != held) {{ held = {parent}; {all_of_it} }}", f"p{m} = seen[i{m}];"], [])

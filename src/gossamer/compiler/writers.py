@@ -89,33 +89,26 @@ def declared(parts: Sequence[Part], depth: int) -> list[str]:
     return lines + [f"long p{m} = {-_counts_on(parts, m)}, rank{m} = 0;" for m in range(min(depth + 1, len(parts)))]
 
 
-def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], apart: bool = False) -> list[str]:
+def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], own: Sequence[str] = ()) -> list[str]:
     """Return what is done with an entry of these coordinates: counted for level ``depth``, or stored if there is none.
 
-    Entries come in order, and ``now`` and ``last`` are the keys of this one and the last. Or entries that belong below
-    one parent come in order, but ``apart``: then each parent has its own rank, in an array.
+    ``now`` and ``last`` are the keys of this entry and the last. Entries come in order; where those of the fibre do not,
+    its ``own`` lines count them or find their position.
     """
-    store, ranked = depth == len(parts), fibre(parts)
-    lines = []
+    store, lines = depth == len(parts), []
     for m, part in enumerate(parts[: min(depth + 1, len(parts))]):
         parent = f"p{m - 1}" if m else "0"
         names = {"p": parent, "i": f"i{m}", "at": f"p{m}", "size": f"n{m}", "rank": f"rank{m}"}
         names |= {name: f"{name}{m}" for name in (*(a for a, _ in part.arrays), *part.numbers)}
         new, above = _changes(parts, m), _changes(parts, m - 1)
         lines.append(f"const long i{m} = {coords[m]};")
-        if apart and m == ranked and not lone(parts):  # several entries share a position: is it a new one?
-            lines.append(f"const int new = seen[{parent}] != i{m} + 1; seen[{parent}] = i{m} + 1;")
-            new = "new"
+        if own and m == fibre(parts):
+            lines += own
+            continue
         if m == depth:
             lines.append(f"++out[{parent} * n{m} + i{m}];" if part.counts == "entries" else f"out[{parent}] += {new};")
             continue
-        if apart and m == ranked:
-            count = f"ranks[{parent}]++" if new == "1" else f"(ranks[{parent}] += new) - 1"
-            if starts(part):
-                lines.append(f"p{m} = {count};")
-            else:
-                lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
-        elif _counts_on(parts, m):
+        if _counts_on(parts, m):
             lines.append(f"p{m} += {new};")
         else:
             if "rank" in part.at:

@@ -82,6 +82,14 @@ class Source(NamedTuple):
         return self._replace(walked=replace(self.walked, order=order)), need
 
 
+    def grouped(self, target: Target, levels: int) -> bool:
+        """Do entries with the same coordinates in the first levels of a target come together, and those in order?"""
+        if self.cuts is None:
+            return False
+        cuts = [self.cuts[n] for n in self.walked.order]
+        return conversion.unsorted_levels(cuts, target.cuts, levels) == 0
+
+
 class Layout(NamedTuple):
     """How keys for a target look: where the bits of each level begin, how many they are, and the type of a key."""
 

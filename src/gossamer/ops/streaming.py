@@ -29,20 +29,22 @@ _ROOM = 4096  # parents that may be counted for however few entries
 
 def stream(source: Source, layout: Layout, values: Tensor | None) -> Restacked | None:
     """Store the entries of a source in a target, with its ``values`` if they are given; None: they must be sorted."""
-    target = layout.target
+    target, fibre = layout.target, layout.target.needed - 1
     if source.dims != target.dims or source.places > INT32 or not fits(source.places, target):
         return None
     source, unsorted = source.towards(target)
     if unsorted == 0:
-        return _stored(source, layout, False, values)
-    if unsorted == target.needed:
-        return None  # the coordinates of the last level are in no order
-    above = parts_of_target(target, torch.int32)[: target.needed - 1]
+        return _stored(source, layout, "in order", values)
+    above = parts_of_target(target, torch.int32)[:fibre]
+    placed, room = math.prod(target.sizes[:fibre]), 4 * source.places + _ROOM
     if all(part.counts != "coordinates" and "rank" not in part.at for part in above):
-        return _stored(source, layout, True, values)
-    if target.needed < len(target.stack) or math.prod(target.sizes[:-1]) > 4 * source.places + _ROOM:
-        return None
-    return _through(source, layout, values)
+        if unsorted <= fibre:
+            return _stored(source, layout, "apart", values)
+        if source.grouped(target, fibre) and placed * target.sizes[fibre] // 64 <= room:
+            return _stored(source, layout, "together", values)
+    elif unsorted <= fibre and target.needed == len(target.stack) and placed <= room:
+        return _through(source, layout, values)
+    return None
 
 
 def _through(source: Source, layout: Layout, values: Tensor | None) -> Restacked | None:
@@ -50,63 +52,77 @@ def _through(source: Source, layout: Layout, values: Tensor | None) -> Restacked
     target = layout.target
     stack = (*(Dense(),) * (len(target.stack) - 1), Compressed())
     between = layout._replace(target=target._replace(stack=stack))
-    first = _stored(source, between, True, values)
+    first = _stored(source, between, "apart", values)
     if first is None:
         return None
     own = ({name: first.arrays[f"{name}{m}"] for name in level.arrays} for m, level in enumerate(stack))
     levels = list(zip(stack, own, target.sizes, strict=True))
     dims = tuple((cut.dim, cut.weight) for cut in target.cuts)
     in_order = walked(levels, dims, frozenset(), target.cuts, target.dims, first.entries)
-    second = _stored(in_order, layout, False, None)
+    second = _stored(in_order, layout, "in order", None)
     if second is None or values is None or second.place is None:
         return None if second is None else second._replace(where=first.where, values=first.values)
     assert first.values is not None
     return second._replace(values=moved(first.values, None, second.place, second.entries, second.places))
 
 
-def _stored(source: Source, layout: Layout, apart: bool, values: Tensor | None) -> Restacked | None:
-    """Walk the source, once for each level that counts, and once to store; ``apart``: each parent counts its own."""
+def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) -> Restacked | None:
+    """Walk the source, once for each level that counts, and once to store."""
     target, fibre = layout.target, layout.target.needed - 1
     parts = parts_of_target(target, torch.int32)
-    calls = _compiled(source.walked, parts, target.cuts, apart, layout.key, _value(values))
+    calls = _compiled(source.walked, parts, target.cuts, mode, layout.key, _value(values))
     read_from = (ctypes.c_void_p * max(len(source.arrays), 1))(*(a.data_ptr() for a in source.arrays))
-    entries = source.places if source.whole else -1
+    entries, shared = source.places if source.whole else -1, not writers.lone(parts)
+    kept: dict[str, Tensor | None] = {}  # what a count leaves for the store
+    if mode == "together":
+        bits = torch.zeros(-(-target.sizes[fibre] // 64), dtype=torch.int64)
+        kept = {"bits": bits, "found": fresh(source.places, torch.int32)}
 
-    def run(name: str, made: Made, ranks: Tensor | None, *others: Tensor | None) -> int:
+    def run(name: str, made: Made, **given: Tensor | None) -> int:
         integers = made._replace(known=made.known | source.known).integers(calls.names)
-        seen = None if ranks is None or writers.lone(parts) else torch.zeros_like(ranks)
-        held = [None if t is None else t.data_ptr() for t in (ranks, seen, *others)]
-        held += [None] * (7 - len(held))
+        given = kept | given
+        held = [None if (t := given.get(x)) is None else t.data_ptr() for x in _ARGUMENTS]
         return calls.functions[name](read_from, integers, made.pointers(parts), *held)
 
     def count(m: int, counts: Tensor, made: Made) -> None:
         nonlocal entries
-        ranks = torch.zeros(made.places, dtype=torch.int32) if apart and m == fibre else None
-        entries = run(f"count{m}", made, ranks, counts)
+        seen = torch.zeros(made.places, dtype=torch.int32) if mode == "apart" and m == fibre and shared else None
+        entries = run(f"count{m}", made, out=counts, seen=seen)
+        if mode == "together" and m == fibre:
+            kept["out"] = counts
 
     def total() -> int:
         nonlocal entries
         if entries < 0:
-            entries = run("count", Made({}, {}, [], 1), None)
+            entries = run("count", Made({}, {}, [], 1))
         return entries
 
     made = prepared(layout, parts, torch.int32, count, total)
     if made.places > INT32:
         return None  # so many places of padding need wider integers
     n, where, place, to = total(), None, None, None
-    as_they_are = compact(target, made.places, n)
+    pairs = streams.paired(parts, mode)
     if values is not None:
-        to = fresh(made.places, values.dtype, zero=not as_they_are)
+        to = fresh(made.places, values.dtype, zero=made.places != n)
     else:
-        place = None if as_they_are else fresh(n, torch.int32)
-        if apart or not (source.whole and source.in_place):
+        place = None if pairs or compact(target, made.places, n) else fresh(n, torch.int32)
+        if mode != "in order" or not (source.whole and source.in_place):
             where = fresh(n, torch.int32)
-    ranks = None
-    if apart:
+    scratch: dict[str, Tensor | None] = {}
+    if mode == "apart":
         first = made.arrays[f"pos{fibre}"] if writers.starts(parts[fibre]) else None
-        ranks = torch.zeros(made.above[fibre], dtype=torch.int32) if first is None else first.clone()
-    run("store", made, ranks, None, values, to, where, place)
+        none = torch.zeros(made.above[fibre], dtype=torch.int32)
+        scratch = {"ranks": none if first is None else first.clone(), "seen": torch.zeros_like(none) if shared else None}
+        if pairs:
+            width = 4 if values is None else max(values.element_size(), 4)
+            scratch["pairs"] = fresh(n * 2 * width, torch.uint8)
+    elif mode == "together":
+        scratch = {"seen": torch.empty(target.sizes[fibre], dtype=torch.int32)}
+    run("store", made, **{"from": values}, to=to, where=where, place=place, **scratch)
     return Restacked(made.kept(target), where, place, None, n, made.places, to)
+
+
+_ARGUMENTS = ("out", "ranks", "seen", "bits", "found", "pairs", "from", "to", "where", "place")
 
 
 class _Calls(NamedTuple):
@@ -116,14 +132,14 @@ class _Calls(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    source: readers.Walked, parts: tuple[writers.Part, ...], target: tuple[Cut, ...], apart: bool, key: str, value: str
+    source: readers.Walked, parts: tuple[writers.Part, ...], target: tuple[Cut, ...], mode: str, key: str, value: str
 ) -> _Calls:
-    text, names = streams.stream(source, parts, target, apart, key, value)
+    text, names = streams.stream(source, parts, target, mode, key, value)
     made = runtime.library(text)
     functions = {}
     for name in ("count", *(f"count{m}" for m, part in enumerate(parts) if part.counts), "store"):
         functions[name] = getattr(made, name)
-        functions[name].argtypes, functions[name].restype = [ctypes.c_void_p] * 10, ctypes.c_long
+        functions[name].argtypes, functions[name].restype = [ctypes.c_void_p] * (3 + len(_ARGUMENTS)), ctypes.c_long
     return _Calls(functions, names)
 
 
