@@ -76,14 +76,24 @@ def walk(w: Lines, source: Walked, name: str) -> str:
             names = {"p": below[m - 1], "i": f"c_{m}", "size": str(source.known[m] or f"n_{m}")}
             w.put(f"const long at_{m} = {named(source.levels[m].walk.locate, names)};")
             below[m] = f"at_{m}"
-    count = max(d for d, _ in source.dims) + 1
-    w.sizes += [f"d{d}" for d in range(count)]
-    for d in range(count):
-        terms = [f"c_{n}" if weight == 1 else f"c_{n} * {weight}" for n, (dim, weight) in enumerate(source.dims) if dim == d]
-        w.put(f"const unsigned long {name}{d} = {' + '.join(terms) or '0'};")
+    w.sizes += [f"d{d}" for d in range(_dims(source))]
+    for d, line in enumerate(coordinates(source, name)):
+        w.put(line)
         if d in source.guards:
             w.put(f"if ({name}{d} >= d{d}) continue;")
     return below[len(source.levels) - 1]
+
+
+def _dims(source: Walked) -> int:
+    return max(d for d, _ in source.dims) + 1
+
+
+def coordinates(source: Walked, name: str) -> list[str]:
+    """Return the lines that make coordinates of dimensions from those of levels."""
+    terms: list[list[str]] = [[] for _ in range(_dims(source))]
+    for n, (dim, weight) in enumerate(source.dims):
+        terms[dim].append(f"c_{n}" if weight == 1 else f"c_{n} * {weight}")
+    return [f"const unsigned long {name}{d} = {' + '.join(sums) or '0'};" for d, sums in enumerate(terms)]
 
 
 class Reader(Lines):
@@ -133,7 +143,7 @@ def reader(
     at = walk(r, source, "y" if regroup else "x")
     if regroup:
         r.put("unsigned long number = y0;")
-        for d in range(1, max(d for d, _ in source.dims) + 1):
+        for d in range(1, _dims(source)):
             r.put(f"number = number * d{d} + y{d};")
         r.regroup(regroup)
     r.entry(at)

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from gossamer.compiler import writers
 from gossamer.compiler.conversion import Cut, named
-from gossamer.compiler.readers import Lines, Walked, walk
+from gossamer.compiler.readers import Lines, Walked, coordinates, walk
 from gossamer.compiler.writers import Part
 
+_SOON = 32  # entries ahead for which memory is asked
 #: The coordinates whose bits are set, in ascending order; the bits are cleared. Returns how many they were.
 _DRAIN = """\
 static long drain(unsigned long *bits, long size, INDEX *found) {
@@ -48,18 +49,12 @@ def stream(
     depths = [n for n, part in enumerate(parts) if part.counts]
     out = [
         f"typedef unsigned {key} KEY; typedef int INDEX; typedef {value or 'int'} VALUE;",
-        "typedef struct { INDEX i; VALUE value; } PAIR;",
         _DRAIN,
     ]
     for depth in (-1, *depths, len(parts)):
         text, sizes = _pass(source, parts, target, depth, mode, value)
         out.append(text)
     return "\n".join(out), sizes
-
-
-def paired(parts: Sequence[Part], mode: str) -> bool:
-    """Are coordinate and value written side by side first, so that each entry is one write to a distant place?"""
-    return mode == "apart" and writers.lone(parts) and writers.starts(parts[-1])
 
 
 def _pass(
@@ -75,28 +70,24 @@ def _pass(
         if any("last" in line for line in lines):
             fields = [f"(KEY)({cut.expression()}) << s{m}" for m, cut in enumerate(target)]
             lines = [f"const KEY now = {' | '.join(fields)};", *lines, "last = now;"]
+        if store and mode == "apart":
+            lines = [*_ahead(source, parts, target, value), *lines]
         for line in lines:
             w.put(line)
-    if store and paired(parts, mode):
-        w.put(f"pairs[{last}] = (PAIR){{i{len(parts) - 1}, {f'from[{at}]' if value else at}}};")
-    elif store and value:
+    if store and value:
         w.put(f"to[{last}] = from[{at}];")
     elif store:
         w.put(f"if (where) where[place ? k : {last}] = {at};")
         w.put(f"if (place) place[k] = {last};")
     w.put("++k;")
     w.close()
-    if store and paired(parts, mode):
-        names = {"i": "pairs[k].i", "at": "k"} | {name: f"{name}{len(parts) - 1}" for name, _ in parts[-1].arrays}
-        moved = f"{'to' if value else 'where'}[k] = pairs[k].value;"
-        w.put(f"for (long n = k, k = 0; k < n; ++k) {{ {named(parts[-1].write, names)}; {moved} }}")
-    elif depth >= writers.fibre(parts):
+    if depth >= writers.fibre(parts):
         w.lines += own.after
-    sizes = [*w.sizes, *writers.integers(parts)]
+    sizes = [*w.sizes, "places", *writers.integers(parts)]
     name = "store" if store else "count" if depth < 0 else f"count{depth}"
     head = [
         f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict out, INDEX *restrict ranks,",
-        "  INDEX *restrict seen, unsigned long *restrict bits, INDEX *restrict found, PAIR *restrict pairs,",
+        "  INDEX *restrict seen, unsigned long *restrict bits, INDEX *restrict found,",
         "  const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where, INDEX *restrict place) {",
         *(f"  {line} = b[{n}];" for n, line in enumerate(w.arrays)),
         *(f"  const long {name} = z[{n}];" for n, name in enumerate(sizes)),
@@ -136,8 +127,27 @@ def _apart(parts: Sequence[Part], store: bool) -> _Own:
         lines.append(f"p{m} = {count};")
     else:
         lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
-    write = part.write and not (writers.lone(parts) and writers.starts(part))
-    return _Own([*lines, f"{named(part.write, names)};"] if write else lines, [])
+    return _Own([*lines, f"{named(part.write, names)};"] if part.write else lines, [])
+
+
+def _ahead(source: Walked, parts: Sequence[Part], target: Sequence[Cut], value: str) -> list[str]:
+    """Ask for the memory of an entry that comes soon: each goes to another parent, and so to a distant place.
+
+    Its coordinates above are taken to be those of this one. Where they are not, the guess is in vain, and within the
+    arrays all the same.
+    """
+    n, m = len(source.levels) - 1, writers.fibre(parts)
+    inner = source.levels[n].walk
+    if inner.coord != "crd[at]" or inner.real or source.guards or source.order[-1] != n or not writers.starts(parts[m]):
+        return []
+    lines = [f"const unsigned long c_{n} = crd_{n}[at_{n} + {_SOON}];", *coordinates(source, "x")]
+    for k, part in enumerate(parts[:m]):
+        names = {"p": f"p{k - 1}" if k else "0", "i": f"i{k}", "size": f"n{k}"}
+        names |= {a: f"{a}{k}" for a in (*(a for a, _ in part.arrays), *part.numbers)}
+        lines += [f"const long i{k} = {target[k].expression()};", f"const long p{k} = {named(part.at, names)};"]
+    lines += [f"const long there = ranks[{f'p{m - 1}' if m else '0'}];", f"__builtin_prefetch(&crd{m}[there], 1);"]
+    lines += ["__builtin_prefetch(&to[there], 1);"] if value and writers.lone(parts) else []
+    return [f"if (at_{n} + {_SOON} < places) {{", *(f"  {line}" for line in lines), "}"]
 
 
 def _together(parts: Sequence[Part], store: bool) -> _Own:

@@ -198,7 +198,7 @@ def walked(
     places: int,
 ) -> Source:
     """Describe levels, with their arrays and sizes, as a source of entries."""
-    known, arrays, uses = {f"d{d}": size for d, size in enumerate(dims)}, [], []
+    known, arrays, uses = {"places": places} | {f"d{d}": size for d, size in enumerate(dims)}, [], []
     for n, (level, own, size) in enumerate(stack):
         assert level.walk is not None
         numbers = level.numbers(own)

@@ -101,11 +101,10 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
     if made.places > INT32:
         return None  # so many places of padding need wider integers
     n, where, place, to = total(), None, None, None
-    pairs = streams.paired(parts, mode)
     if values is not None:
         to = fresh(made.places, values.dtype, zero=made.places != n)
     else:
-        place = None if pairs or compact(target, made.places, n) else fresh(n, torch.int32)
+        place = None if compact(target, made.places, n) else fresh(n, torch.int32)
         if mode != "in order" or not (source.whole and source.in_place):
             where = fresh(n, torch.int32)
     scratch: dict[str, Tensor | None] = {}
@@ -113,16 +112,13 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
         first = made.arrays[f"pos{fibre}"] if writers.starts(parts[fibre]) else None
         none = torch.zeros(made.above[fibre], dtype=torch.int32)
         scratch = {"ranks": none if first is None else first.clone(), "seen": torch.zeros_like(none) if shared else None}
-        if pairs:
-            width = 4 if values is None else max(values.element_size(), 4)
-            scratch["pairs"] = fresh(n * 2 * width, torch.uint8)
     elif mode == "together":
         scratch = {"seen": torch.empty(target.sizes[fibre], dtype=torch.int32)}
     run("store", made, **{"from": values}, to=to, where=where, place=place, **scratch)
     return Restacked(made.kept(target), where, place, None, n, made.places, to)
 
 
-_ARGUMENTS = ("out", "ranks", "seen", "bits", "found", "pairs", "from", "to", "where", "place")
+_ARGUMENTS = ("out", "ranks", "seen", "bits", "found", "from", "to", "where", "place")
 
 
 class _Calls(NamedTuple):
