@@ -154,7 +154,9 @@ def _together(parts: Sequence[Part], store: bool) -> _Own:
     """The coordinates of a parent are collected when entries are counted, and stored when it comes again."""
     m, parent, names = _names(parts)
     if not store:
-        drain = f"if (held >= 0) {{ const long many = drain(bits, n{m}, found + next); out[held] = many, next += many; }}"
+        drain = (
+            f"if (held >= 0) {{ const long many = drain(bits, n{m}, found + next); out[held] = many, next += many; }}"
+        )
         lines = [f"if ({parent} != held) {{ {drain} held = {parent}; }}", f"bits[i{m} / 64] |= 1UL << i{m} % 64;"]
         return _Own(lines, [f"  {drain}"])
     part, names = parts[m], names | {"i": "found[next]"}

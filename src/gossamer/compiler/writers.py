@@ -92,7 +92,7 @@ def declared(parts: Sequence[Part], depth: int) -> list[str]:
 def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], own: Sequence[str] = ()) -> list[str]:
     """Return what is done with an entry of these coordinates: counted for level ``depth``, or stored if there is none.
 
-    ``now`` and ``last`` are the keys of this entry and the last. Entries come in order; where those of the fibre do not,
+    ``now`` and ``last`` are the keys of this entry and the last. Entries come in order; where those of the fibre don't,
     its ``own`` lines count them or find their position.
     """
     store, lines = depth == len(parts), []

@@ -48,7 +48,6 @@ class Target(NamedTuple):
     cuts: tuple[Cut, ...]
     dims: tuple[int, ...]
 
-
     @property
     def needed(self) -> int:
         """How many of the levels need entries in order: dense ones at the end find their places without."""
@@ -81,7 +80,6 @@ class Source(NamedTuple):
         order, need = _nearest(self.cuts, self.walked.known, target.cuts, target.needed)
         return self._replace(walked=replace(self.walked, order=order)), need
 
-
     def grouped(self, target: Target, levels: int) -> bool:
         """Do entries with the same coordinates in the first levels of a target come together, and those in order?"""
         if self.cuts is None:
@@ -100,6 +98,7 @@ class Layout(NamedTuple):
     dtype: torch.dtype
 
     @classmethod
+    @functools.lru_cache(maxsize=512)
     def of(cls, target: Target) -> Layout | None:
         """Return the layout of keys for a target; None if they don't fit into an integer.
 
@@ -179,14 +178,11 @@ def _read_stack(structure: Structure, layout: Layout) -> Keys | None:
 
 def source_of(structure: Structure) -> Source | None:
     """Describe the levels of a structure as a source of entries; None if one of them can't be walked."""
-    format, shape = structure.format, structure.shape
-    parts, dims = _source_parts(format, tuple(shape)), tuple(format.group_sizes(shape))
-    if parts is None:
+    about = _about(structure.format, structure.shape)
+    if about is None:
         return None
     stack = [(level, own, size) for level, own, _, size in structure.levels()]
-    guards = frozenset(range(len(dims))) if format.pads(shape) else frozenset()
-    cuts = conversion.cuts(parts, format.level_sizes(shape))
-    return walked(stack, parts, guards, cuts, dims, math.prod(structure.value_shape))
+    return walked(stack, *about, math.prod(structure.value_shape))
 
 
 def walked(
@@ -207,8 +203,9 @@ def walked(
         typed = tuple((name, C_INDEX[own[name].dtype]) for name in level.arrays)
         uses.append(LevelUse(Walk(*level.walk), "", n, typed, tuple(numbers)))
     whole = not guards and not any(use.walk.real or use.walk.kept for use in uses)
-    blocks = [cut.size if level.full and not level.arrays else 0 for cut, (level, *_) in zip(cuts or (), stack)]
-    small = tuple(size if size <= _SMALL else 0 for size in blocks) or (0,) * len(stack)
+    dense = [level.full and not level.arrays for level, *_ in stack]
+    inner = [0] * len(stack) if cuts is None else [cut.size for cut in cuts]  # the sizes that the format gives
+    small = tuple(size if free and size <= _SMALL else 0 for size, free in zip(inner, dense, strict=True))
     if not all(use.walk.ordered for use in uses):
         cuts = None
     source = readers.Walked(tuple(uses), parts, guards, tuple(range(len(uses))), small)
@@ -245,10 +242,20 @@ def parts_of(format: Format, shape: Sequence[int], levels: int) -> tuple[tuple[i
     return tuple(parts)
 
 
+_Parts = tuple[tuple[int, int], ...]
+
+
 @functools.lru_cache(maxsize=512)
-def _source_parts(format: Format, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...] | None:
-    stack = format.stack(len(shape))
-    return None if any(level.walk is None for level in stack) else parts_of(format, shape, len(stack))
+def _about(
+    format: Format, shape: tuple[int, ...]
+) -> tuple[_Parts, frozenset[int], tuple[Cut, ...] | None, tuple[int, ...]] | None:
+    """The parts of dimensions that levels count, padded dimensions, cuts, sizes; None if a level can't be walked."""
+    stack, dims = format.stack(len(shape)), tuple(format.group_sizes(shape))
+    parts = None if any(level.walk is None for level in stack) else parts_of(format, shape, len(stack))
+    if parts is None:
+        return None
+    guards = frozenset(range(len(dims))) if format.pads(shape) else frozenset()
+    return parts, guards, conversion.cuts(parts, format.level_sizes(shape)), dims
 
 
 def _index(places: int) -> torch.dtype:

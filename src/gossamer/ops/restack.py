@@ -19,9 +19,9 @@ from gossamer.compiler import conversion, runtime, writers
 from gossamer.compiler.runtime import available
 from gossamer.formats import Format, Structure
 from gossamer.native import BuildError
-from gossamer.ops import streaming
 from gossamer.ops.memory import fresh
 from gossamer.ops.reading import C_INDEX, INT32, Call, Keys, Layout, Target, in_order, parts_of, read, source_of
+from gossamer.ops.streaming import stream
 from gossamer.ops.writing import Made, Restacked, compact, fits, parts_of_target, prepared
 
 LEAST = 4096  # entries: below, torch's own operators are as fast, and need no build
@@ -73,7 +73,7 @@ def restack(
     try:
         if isinstance(source, Structure) and not (source.plain and source.valid() is not None):
             read_from = source_of(source)
-            if read_from is not None and (made := streaming.stream(read_from, layout, values)) is not None:
+            if read_from is not None and (made := stream(read_from, layout, values)) is not None:
                 return made
         entries = read(source, layout, numbers)
         if entries is None:

@@ -109,9 +109,9 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
             where = fresh(n, torch.int32)
     scratch: dict[str, Tensor | None] = {}
     if mode == "apart":
-        first = made.arrays[f"pos{fibre}"] if writers.starts(parts[fibre]) else None
         none = torch.zeros(made.above[fibre], dtype=torch.int32)
-        scratch = {"ranks": none if first is None else first.clone(), "seen": torch.zeros_like(none) if shared else None}
+        first = made.arrays[f"pos{fibre}"].clone() if writers.starts(parts[fibre]) else none
+        scratch = {"ranks": first, "seen": torch.zeros_like(none) if shared else None}
     elif mode == "together":
         scratch = {"seen": torch.empty(target.sizes[fibre], dtype=torch.int32)}
     run("store", made, **{"from": values}, to=to, where=where, place=place, **scratch)

@@ -73,7 +73,7 @@ def prepared(
         parents, counts = made.places, torch.zeros(0, dtype=dtype)
         single = writers.lone(parts) and not part.merges and (m == 0 or not parts[m - 1].merges)
         if part.counts and single:
-            counts = torch.tensor([entries() if m == 0 else 1], dtype=dtype).expand(parents)
+            counts = torch.full((1,), entries() if m == 0 else 1, dtype=dtype).expand(parents)
         elif part.counts:
             counts = torch.zeros(parents * (size if part.counts == "entries" else 1), dtype=dtype)
             count(m, counts, made)
