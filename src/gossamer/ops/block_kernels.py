@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import BSR, Structure
-from gossamer.ops.kernels import transposed
+from gossamer.ops.kernels import transpose_of
 
 _library = torch.library.Library("gossamer", "FRAGMENT")
 _A = "Tensor pos, Tensor crd"
@@ -55,7 +55,7 @@ def blocks_of(structure: Structure) -> Blocks:
 def _linear_t(pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int) -> Tensor:
     if not (values.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
-    pos_t, crd_t, order = transposed(pos, crd, pos.numel() - 1, -(-cols // values.shape[2]))
+    pos_t, crd_t, order = transpose_of(pos, crd, pos.numel() - 1, -(-cols // values.shape[2]))
     turned = values.index_select(0, order).transpose(1, 2).contiguous()
     return torch.ops.gossamer.blocks_linear(pos_t, crd_t, turned, grad, None, cols, rows, 0)
 
