@@ -1,8 +1,11 @@
 """Conversions as C: read the entries of one stack of levels, sort them by what another counts, write its arrays.
 
-An entry is a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the outermost
-highest. So it is compared, sorted and taken apart by shifts. Three functions are written, each for its own part of the
-work, and any reader goes with any writer:
+Which parts of that are needed follows from the order of the two: :func:`unsorted_levels` says by how many levels of the
+target entries must still be sorted, :func:`orders` in which orders the source can be walked. Where nothing must be
+sorted, or only the entries of different parents are mixed, a walk stores them (:mod:`gossamer.compiler.streams`). Else
+an entry becomes a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the
+outermost highest. So it is compared, sorted and taken apart by shifts, by three functions; any reader goes with any
+writer:
 
 - a reader (:mod:`gossamer.compiler.readers`) walks the levels of a source, or a dense tensor, or a list of numbers, and
   writes keys;
@@ -10,7 +13,7 @@ work, and any reader goes with any writer:
 - a writer (:mod:`gossamer.compiler.writers`) goes through sorted keys, counts for each level what its ``prepare`` asks,
   and stores.
 
-Nothing here knows tensors or formats. ``ops/restack.py`` fits the pieces together.
+Nothing here knows tensors or formats. ``ops/restack.py`` and ``ops/streaming.py`` fit the pieces together.
 """
 
 from __future__ import annotations
