@@ -50,7 +50,7 @@ def walk(w: Lines, source: Walked, name: str) -> str:
     """Write the loops that come to every entry, with its coordinates in ``name`` 0, 1, ...; return its position.
 
     A level that has a place for every coordinate may be walked before those above it: it then counts coordinates, and
-    is found by them when the position above is known.
+    is found by them when the position above is known. So is one of a known size, whose loop is then unrolled.
     """
     below = {-1: "0"}  # the position at each level, where it is known already
     for n in source.order:
@@ -59,7 +59,7 @@ def walk(w: Lines, source: Walked, name: str) -> str:
         names |= {"q": f"q_{n}", "at": f"at_{n}", "i": f"c_{n}", "size": str(source.known[n] or f"n_{n}")}
         w.arrays += [f"const {ctype} *restrict {array}_{n}" for array, ctype in level.arrays]
         w.sizes += [f"n_{n}", *(f"{number}_{n}" for number in level.numbers)]
-        if n - 1 in below:
+        if n - 1 in below and not source.known[n]:
             names["p"] = below[n - 1]
             w.open(f"for (long q_{n} = {named(walk.begin, names)}; q_{n} < {named(walk.end, names)}; ++q_{n})")
             w.put(f"const long at_{n} = {named(walk.at, names)};")

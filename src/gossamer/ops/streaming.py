@@ -22,9 +22,10 @@ from gossamer.formats.levels import Compressed, Dense
 from gossamer.ops.memory import fresh
 from gossamer.ops.moves import moved
 from gossamer.ops.reading import INT32, Layout, Source, walked
-from gossamer.ops.writing import Made, Restacked, compact, fits, parts_of_target, prepared
+from gossamer.ops.writing import Made, Restacked, compact, fits, parts_of_target, passes, prepared
 
 _ROOM = 4096  # parents that may be counted for however few entries
+_PASSES = 2  # walks to count: from three on, keys that are made once are cheaper
 
 
 def stream(source: Source, layout: Layout, values: Tensor | None) -> Restacked | None:
@@ -32,12 +33,14 @@ def stream(source: Source, layout: Layout, values: Tensor | None) -> Restacked |
     target, fibre = layout.target, layout.target.needed - 1
     if source.dims != target.dims or source.places > INT32 or not fits(source.places, target):
         return None
+    parts = parts_of_target(target, torch.int32)
+    if passes(parts) > _PASSES:
+        return None
     source, unsorted = source.towards(target)
     if unsorted == 0:
         return _stored(source, layout, "in order", values)
-    above = parts_of_target(target, torch.int32)[:fibre]
-    placed, room = math.prod(target.sizes[:fibre]), 4 * source.places + _ROOM
-    if all(part.counts != "coordinates" and "rank" not in part.at for part in above):
+    placed, room = math.prod(target.sizes[:fibre]), source.places + _ROOM
+    if all(part.counts != "coordinates" and "rank" not in part.at for part in parts[:fibre]):
         if unsorted <= fibre:
             return _stored(source, layout, "apart", values)
         if source.grouped(target, fibre) and placed * target.sizes[fibre] // 64 <= room:

@@ -71,8 +71,7 @@ def prepared(
     made = Made({}, known, [], 1)
     for m, (level, size, part) in enumerate(zip(target.stack, target.sizes, parts, strict=True)):
         parents, counts = made.places, torch.zeros(0, dtype=dtype)
-        single = writers.lone(parts) and not part.merges and (m == 0 or not parts[m - 1].merges)
-        if part.counts and single:
+        if part.counts and one_each(parts, m):
             counts = torch.full((1,), entries() if m == 0 else 1, dtype=dtype).expand(parents)
         elif part.counts:
             counts = torch.zeros(parents * (size if part.counts == "entries" else 1), dtype=dtype)
@@ -83,6 +82,16 @@ def prepared(
         made.above.append(parents)
         made = made._replace(places=level.positions(own, parents, size))
     return made
+
+
+def one_each(parts: Sequence[writers.Part], m: int) -> bool:
+    """Has each entry a position of its own at level m, and one below each of those above? Then nothing is counted."""
+    return writers.lone(parts) and not parts[m].merges and (m == 0 or not parts[m - 1].merges)
+
+
+def passes(parts: Sequence[writers.Part]) -> int:
+    """How often entries are counted."""
+    return sum(bool(part.counts) and not one_each(parts, m) for m, part in enumerate(parts))
 
 
 def fits(n: int, target: Target) -> bool:
