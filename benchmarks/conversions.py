@@ -32,7 +32,8 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 import gossamer as gs  # noqa: E402 - found by the line above
 from benchmarks import compiler  # noqa: E402
 from benchmarks.compiler import matrix, race  # noqa: E402
-from gossamer.ops import restack  # noqa: E402
+from gossamer.formats import PackedCSR, PackedNear, PackedNM  # noqa: E402
+from gossamer.ops import block_kernels, kernels, packed_kernels, restack  # noqa: E402
 
 RESULT = HERE / "results" / "conversions.json"
 
@@ -77,6 +78,39 @@ def _conversion(a: gs.SparseTensor, source: str, target: str) -> dict[str, Any]:
     row = about | {name: round(ms, 3) for name, ms in zip(names, times, strict=True)}
     print(*row.values(), sep="  ", flush=True)
     return row
+
+
+def transposes(quick: bool) -> list[dict[str, Any]]:
+    """Milliseconds of what a gradient needs once for each pattern: packed rows and blocks of the transpose."""
+    shape, found = (256, 512) if quick else (768, 3072), []
+    for pattern, format in (
+        ("90%", PackedCSR()),
+        ("2:4", PackedNM(2, 4)),
+        ("50%", PackedNear()),
+        ("90%", gs.BSR((4, 4))),
+    ):
+        generator = torch.Generator().manual_seed(0)
+        weight: Any = gs.sparsify(torch.randn(shape, generator=generator), pattern, format=format)
+        times = race((_transposed, weight, True), (_transposed, weight, False), budget=0.1)
+        row = {"format": repr(format), "pattern": pattern, "shape": list(shape), "entries": weight.nnz}
+        found.append(row | {"ours_ms": round(times[0], 3), "by_torchs_sort_ms": round(times[1], 3)})
+        print(*found[-1].values(), sep="  ", flush=True)
+    return found
+
+
+def _transposed(weight: Any, compiled: bool) -> None:
+    packed_kernels._transposes.clear()
+    kernels._transposes.clear()
+    before, restack.LEAST = restack.LEAST, restack.LEAST if compiled else 1 << 62
+    try:
+        if isinstance(weight.format, gs.BSR):
+            (pos, crd), (_, cols) = block_kernels.blocks_of(weight.structure)
+            kernels.transpose_of(pos, crd, pos.numel() - 1, -(-cols // 4))
+        else:
+            rows = packed_kernels.rows_of(weight.structure)
+            packed_kernels._transpose(*rows.arrays, rows.sizes)
+    finally:
+        restack.LEAST = before
 
 
 def _scipys(a: gs.SparseTensor, source: str, target: str) -> tuple[Any, ...]:
@@ -165,12 +199,14 @@ def main(argv: list[str] | None = None) -> None:
         torch.set_num_threads(1)
     load = os.getloadavg()[0]
     with torch.no_grad():
+        turned = transposes(args.quick)
         rows = conversions(args.quick)
     machine = {"threads": torch.get_num_threads(), "clock": compiler.CLOCK.__name__, "torch": torch.__version__}
     machine |= {"scipy": scipy.__version__, "load_before": round(load, 1), "load_after": round(os.getloadavg()[0], 1)}
     print(json.dumps(summary(rows), indent=1))
     if not args.quick:
-        args.out.write_text(json.dumps({"machine": machine, "summary": summary(rows), "rows": rows}, indent=1) + "\n")
+        found = {"machine": machine, "summary": summary(rows), "rows": rows, "transposes": turned}
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
