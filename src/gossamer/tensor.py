@@ -411,15 +411,23 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
 
 
 def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
-    have, values = entries_of(tensor)
+    traced, shape = torch.compiler.is_compiling(), structure.value_shape
+    where = wanted = None
+    if traced:  # a trace can't count the entries: padding goes to the end, and is read as zeros
+        (have, real), values = tensor.structure.places(), values_of(tensor).reshape(-1)
+        have = have if real is None else have.masked_fill(~real, tensor.structure.shape.numel())
+        keys, wanted = structure.places()
+    else:
+        have, values = entries_of(tensor)
+        keys, where = structure.entries()
+    if have.numel() == 0:
+        return values.new_zeros(shape)
     order = torch.argsort(have)
     have, values = have[order], values[order]
-    keys, where = structure.entries()
-    found = torch.searchsorted(have, keys).clamp(max=max(have.numel() - 1, 0))
-    if have.numel() == 0:
-        return values.new_zeros(structure.value_shape)
+    found = torch.searchsorted(have, keys).clamp(max=have.numel() - 1)
     hit = have[found] == keys
-    return placed(torch.where(hit, values[found], 0), where, structure)
+    entries = torch.where(hit if wanted is None else hit & wanted, values[found], 0)
+    return entries.reshape(shape) if traced else placed(entries, where, structure)
 
 
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:

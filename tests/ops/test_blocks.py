@@ -76,3 +76,11 @@ def test_products_either_way_round():
         assert_right(x @ turned, x, dense)
     bias = torch.randn(30)
     assert_right(torch.addmm(bias, torch.ones(5, 70), turned), torch.ones(5, 70), dense, bias)
+
+
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax"])
+def test_another_reduction_than_a_sum_is_torchs_own(reduce):
+    x, y = torch.randn(5, 6) * (torch.rand(5, 6) < 0.5), torch.randn(6, 4)
+    rows, blocks = x.to_sparse_csr(), gs.from_dense(y, gs.BSR((2, 2)))
+    with gs.fallback("silent"):
+        torch.testing.assert_close(torch.sparse.mm(rows, blocks, reduce), torch.sparse.mm(rows, y, reduce))

@@ -15,7 +15,7 @@ import gossamer as gs
 from gossamer import native
 from gossamer.compiler import runtime
 from gossamer.formats import Condensed, PackedCSR, PackedNM, Structure
-from gossamer.ops import convert, restack
+from gossamer.ops import convert, restack, streaming
 from gossamer.tensor import build, from_entries, placed
 from tests.formats._draw import blocked, dense, stacks
 
@@ -200,6 +200,62 @@ def test_entries_are_found_as_torch_finds_them(format):
     assert (where is None) == (want.where is None) and (where is None or torch.equal(where, want.where))
 
 
+BLOCKS = gs.BSR((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "modes"),
+    [
+        (gs.CSR(), gs.COO(), ["in order"]),
+        (gs.ELL(), gs.DCSR(), ["in order"]),
+        (BLOCKS, gs.CSR(), ["in order"]),  # the rows of a block are walked before its columns
+        (gs.CSC(), gs.Dense(), ["in order"]),  # every place is known
+        (gs.CSR(), gs.CSC(), ["apart"]),
+        (gs.CSC(), gs.ELL(), ["apart"]),
+        (gs.CSC(), BLOCKS, ["apart"]),
+        (gs.CSR(), PackedCSR(), ["in order"]),  # one tile
+        (gs.CSR(), PackedCSR(7), ["apart"]),
+        (gs.CSC(), gs.COO(), ["apart", "in order"]),
+        (gs.CSR(), gs.Format("compressed", "compressed", order=(1, 0)), ["apart", "in order"]),
+        (gs.CSC(), gs.Format("compressed", "fixed"), ["apart", "in order"]),  # with padding
+        (gs.CSR(), BLOCKS, ["together"]),
+        (gs.COO(), BLOCKS, ["together"]),
+        (PackedCSR(), gs.CSR(), []),  # in no order: sorted
+    ],
+    ids=str,
+)
+def test_only_what_needs_a_sort_is_sorted(source, target, modes, monkeypatch):
+    stored, seen = streaming._stored, []
+
+    def look(source, layout, mode, values):
+        seen.append(mode)
+        return stored(source, layout, mode, values)
+
+    x = tensor(37, 23)
+    a = by_torch(x, source)
+    monkeypatch.setattr(streaming, "_stored", look)
+    got = a.to_format(target)
+    assert seen == modes
+    leaf = torch.nn.Parameter(a)  # values that have a gradient are moved afterwards
+    also = leaf.to_format(target)
+    monkeypatch.undo()
+    if target == gs.Dense():
+        assert torch.equal(got, x) and torch.equal(also, x)
+        return
+    with from_so_many(NEVER):
+        same(got, a.to_format(target))
+    same(also.detach(), got)
+
+
+def test_more_rows_than_are_worth_counting_are_sorted(monkeypatch):
+    keys = torch.tensor([2**20, 5, 2**22, 77])
+    a = from_entries(keys, torch.arange(1.0, 5), (2**20, 5), gs.CSC())
+    monkeypatch.setattr(streaming, "_stored", None)  # it would count a million rows for four entries
+    got = a.to_format(gs.COO())
+    got.structure.check(got.values())
+    assert got.values().tolist() == [2.0, 4.0, 1.0, 3.0]
+
+
 def test_memory_of_its_own():
     a = gs.from_dense(tensor(20, 30), gs.CSR())
     for target in TWO[1:]:
@@ -289,7 +345,8 @@ from gossamer.ops import restack
 from gossamer.formats import PackedCSR
 runtime.FLAGS = (*runtime.FLAGS, "-fsanitize=address")
 restack.LEAST = 0
-formats = (gs.CSC(), gs.BSR((2, 3)), gs.ELL(), gs.COO(), PackedCSR(1), PackedCSR(7, order=(1, 0)), gs.Masked())
+formats = (gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((2, 3)), gs.ELL(), gs.COO(), PackedCSR(1), PackedCSR(7, order=(1, 0)),
+           gs.Masked(), gs.CSC(), gs.BSR((2, 3)), gs.CSC())
 for shape in ((37, 23), (1, 1), (16, 64)):
     x = torch.randn(shape) * (torch.rand(shape) < 0.3)
     for first, second in zip(formats, formats[1:]):

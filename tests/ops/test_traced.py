@@ -56,6 +56,18 @@ def test_the_same_as_outside(expression):
         assert isinstance(grad, gs.SparseTensor) and grad.format == format
 
 
+@pytest.mark.parametrize("format", [*FORMATS, gs.Masked(), gs.formats.PackedCSR()], ids=str)
+def test_a_sparse_result_that_leaves_the_trace(format):
+    tensors = operands("ij,id,jd->ij", format)
+    torch._dynamo.reset()
+    function = torch.compile(gs.einsum, fullgraph=True, backend="aot_eager")
+    got, grad = results(function, "ij,id,jd->ij", tensors)  # its gradient comes from outside, as a sparse tensor
+    want, _ = results(gs.einsum, "ij,id,jd->ij", tensors)
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine, theirs)
+    assert isinstance(grad, gs.SparseTensor) and grad.format == format
+
+
 def test_three_dimensions_and_half_precision():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(5, 6, 7, generator=generator) * (torch.rand(5, 6, 7, generator=generator) < 0.3)

@@ -1,8 +1,11 @@
 """Conversions as C: read the entries of one stack of levels, sort them by what another counts, write its arrays.
 
-An entry is a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the outermost
-highest. So it is compared, sorted and taken apart by shifts. Three functions are written, each for its own part of the
-work, and any reader goes with any writer:
+Which parts of that are needed follows from the order of the two: :func:`unsorted_levels` says by how many levels of the
+target entries must still be sorted, :func:`orders` in which orders the source can be walked. Where nothing must be
+sorted, or only the entries of different parents are mixed, a walk stores them (:mod:`gossamer.compiler.streams`). Else
+an entry becomes a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the
+outermost highest. So it is compared, sorted and taken apart by shifts, by three functions; any reader goes with any
+writer:
 
 - a reader (:mod:`gossamer.compiler.readers`) walks the levels of a source, or a dense tensor, or a list of numbers, and
   writes keys;
@@ -10,7 +13,7 @@ work, and any reader goes with any writer:
 - a writer (:mod:`gossamer.compiler.writers`) goes through sorted keys, counts for each level what its ``prepare`` asks,
   and stores.
 
-Nothing here knows tensors or formats. ``ops/restack.py`` fits the pieces together.
+Nothing here knows tensors or formats. ``ops/restack.py`` and ``ops/streaming.py`` fit the pieces together.
 """
 
 from __future__ import annotations
@@ -65,8 +68,10 @@ def cuts(parts: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[Cut, .
     return tuple(found)
 
 
-def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
+def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut], needed: int | None = None) -> int:
     """How many of the target's levels must be sorted by; the others follow, since a stable sort keeps their order.
+
+    The order of levels from ``needed`` on does not matter (dense ones at the end find their places without).
 
     Examples
     --------
@@ -74,15 +79,16 @@ def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
     >>> unsorted_levels(rows, rows), unsorted_levels(rows, columns)
     (0, 1)
     >>> blocks = [Cut(0, 4), Cut(1, 4), Cut(0, 1, 4), Cut(1, 1, 4)]  # rows inside of a block follow from rows
-    >>> unsorted_levels(rows, blocks)
-    2
+    >>> unsorted_levels(rows, blocks), unsorted_levels(columns, blocks), unsorted_levels(columns, blocks, needed=2)
+    (2, 3, 1)
     """
     marks: dict[int, list[int]] = {}
     for cut in (*source, *target):
         marks.setdefault(cut.dim, []).append(cut.weight)
     marks = {d: sorted(set(w)) for d, w in marks.items()}
+    needed = len(target) if needed is None else needed
     if any(high % low for w in marks.values() for low, high in itertools.pairwise(w)):
-        return len(target)
+        return needed
 
     def digits(levels: Sequence[Cut]) -> list[tuple[int, int]]:
         out = []
@@ -92,11 +98,25 @@ def unsorted_levels(source: Sequence[Cut], target: Sequence[Cut]) -> int:
         return out
 
     have = digits(source)
-    for m in range(len(target)):
-        tail = digits(target[m:])
-        if [g for g in have if g in tail] == tail:
+    for m in range(needed):
+        tail, open = digits(target[m:needed]), digits(target[m:])
+        if [g for g in have if g in open][: len(tail)] == tail:  # a digit that is not needed must not come between
             return m
-    return len(target)
+    return needed
+
+
+def orders(dense: Sequence[bool]) -> list[tuple[int, ...]]:
+    """Return the orders in which levels can be walked: a dense one may come before those above it.
+
+    Examples
+    --------
+    >>> orders((True, False, True))
+    [(0, 1, 2), (0, 2, 1), (2, 0, 1)]
+    """
+    found: list[tuple[int, ...]] = [()]
+    for n, free in enumerate(dense):
+        found = [(*o[:at], n, *o[at:]) for o in found for at in range(len(o), -1 if free else len(o) - 1, -1)]
+    return found
 
 
 def named(text: str, names: dict[str, str]) -> str:

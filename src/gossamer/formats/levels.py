@@ -279,6 +279,7 @@ class Singleton(Level):
         return False
 
     def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
+        counts = counts if counts.stride(0) else counts[:1]  # one number for all of them
         self._check_counts(bool((counts == 1).all()))
         return {"crd": torch.empty(parents, dtype=dtype)}
 

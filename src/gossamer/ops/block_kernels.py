@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.formats import BSR, Structure
+from gossamer.ops.kernels import transpose_of
 
 _library = torch.library.Library("gossamer", "FRAGMENT")
 _A = "Tensor pos, Tensor crd"
@@ -54,34 +54,13 @@ def blocks_of(structure: Structure) -> Blocks:
     return Blocks((pos.int(), crd.int()), (sizes[i], sizes[j]))
 
 
-class _Transpose(NamedTuple):
-    arrays: tuple[Tensor, Tensor]
-    order: Tensor  # block of A that each block of A.T is
-
-
-_transposes: Any = WeakIdKeyDictionary()
-
-
-def _transpose(pos: Tensor, crd: Tensor, across: int) -> _Transpose:
-    """The blocks of A.T; made once for a structure and kept as long as its arrays are."""
-    known = _transposes.get(crd)
-    if known is None:
-        down = pos.numel() - 1
-        row = torch.repeat_interleave(torch.arange(down, dtype=torch.int32), pos.diff())
-        order = torch.argsort(crd, stable=True)
-        starts = torch.zeros(across + 1, dtype=torch.int32)
-        starts[1:] = torch.cumsum(torch.bincount(crd, minlength=across), 0)
-        known = _transposes[crd] = _Transpose((starts, row[order]), order)
-    return known
-
-
 def linear_t(pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int) -> Tensor:
     """Return grad @ A; autograd takes no notice of it."""
     if not (values.numel() and grad.numel()):
         return grad.new_zeros((grad.shape[0], cols))
-    t = _transpose(pos, crd, -(-cols // values.shape[2]))
-    turned = values.index_select(0, t.order).transpose(1, 2).contiguous()
-    return _forward(*t.arrays, turned, grad, None, cols, rows, 0)
+    pos_t, crd_t, order = transpose_of(pos, crd, pos.numel() - 1, -(-cols // values.shape[2]))
+    turned = values.index_select(0, order).transpose(1, 2).contiguous()
+    return _forward(pos_t, crd_t, turned, grad, None, cols, rows, 0)
 
 
 _library.impl("blocks_linear_t", linear_t, "CPU")

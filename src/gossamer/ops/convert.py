@@ -14,7 +14,8 @@ from torch import Tensor
 from gossamer.formats import Dense, Format, Structure
 from gossamer.formats.structure import Entries
 from gossamer.ops.moves import moved
-from gossamer.ops.restack import Restacked, enough, plain, restack, target_of
+from gossamer.ops.restack import enough, plain, restack, target_of
+from gossamer.ops.writing import Restacked
 from gossamer.tensor import SparseTensor, build, summed, values_of
 
 
@@ -32,8 +33,10 @@ def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:
     structure = tensor._structure
     if not enough(tensor._values.numel()) or not plain(tensor._values):
         return None
-    made = restack(structure, target_of(format, tuple(structure.shape)))
-    return None if made is None else _built(values_of(tensor), made, structure.shape, format)
+    values = values_of(tensor)
+    carried = None if torch.is_grad_enabled() and values.requires_grad else values.contiguous()
+    made = restack(structure, target_of(format, tuple(structure.shape)), values=carried)
+    return None if made is None else _built(values, made, structure.shape, format)
 
 
 def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> SparseTensor | None:
@@ -87,10 +90,14 @@ def scatter(values: Tensor, structure: Structure) -> Tensor | None:
     >>> made is None or torch.equal(made, a.to_dense())
     True
     """
+    shape, taught = structure.shape, torch.is_grad_enabled() and values.requires_grad
+    if not taught and enough(values.numel()) and plain(values):
+        carried = restack(structure, target_of(Dense(), tuple(shape)), values=values.reshape(-1))
+        if carried is not None and carried.values is not None:
+            return carried.values.view(shape)
     made = _places(structure) if plain(values) else None
     if made is None:
         return None
-    shape = structure.shape
     return moved(values.reshape(-1), made.where, made.place, made.entries, shape.numel()).view(shape)
 
 
@@ -135,6 +142,8 @@ def _places(structure: Structure) -> Restacked | None:
 
 def _built(values: Tensor, made: Restacked, shape: Sequence[int], format: Format) -> SparseTensor:
     structure = Structure(format, shape, made.arrays, values.device)
+    if made.values is not None:
+        return build(made.values.view(structure.value_shape), structure)
     where, flat = made.where, values.reshape(-1)
     if made.group is not None:
         ordered = moved(flat, where, None, made.group.numel(), made.group.numel())

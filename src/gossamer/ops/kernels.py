@@ -39,7 +39,7 @@ def spmm(
 ) -> Tensor:
     """A @ x, or A^T @ x; the result is feature-major, or token-major (its transpose) with ``tokens_first``."""
     if transposed:
-        pos, crd, order = _transpose(pos, crd, rows, cols)
+        pos, crd, order = transpose_of(pos, crd, rows, cols)
         values, rows, cols = values[order], cols, rows
     if not (crd.numel() and rows and x.shape[1]):
         return x.new_zeros((x.shape[1], rows) if tokens_first else (rows, x.shape[1]))
@@ -92,8 +92,16 @@ def _rows_of(pos: Tensor, crd: Tensor) -> Tensor:
     return torch.repeat_interleave(every, pos.diff(), output_size=crd.numel())
 
 
-def _transpose(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Compressed rows of A^T and the order of its values; made once for a structure and kept with it."""
+def transpose_of(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return compressed rows of A.T and the order of its values; made once for a structure and kept with it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> pos, crd, order = transpose_of(torch.tensor([0, 2, 3]), torch.tensor([0, 2, 2]), 2, 3)
+    >>> pos.tolist(), crd.tolist(), order.tolist()
+    ([0, 1, 1, 3], [0, 0, 1], [0, 1, 2])
+    """
     known = _transposes.get(crd)
     if known is not None:
         return known

@@ -115,10 +115,10 @@ def conv2d_packed(
 
 @implements(torch.matmul, (BSR, Dense))
 @implements(torch.matmul, (PackedRows, Dense))
-def matmul_packed(input: SparseTensor, other: Tensor) -> Any:
-    """Return weight @ x for a vector or matrix x."""
+def matmul_packed(input: SparseTensor, other: Tensor, *reduce: Any) -> Any:
+    """Return weight @ x for a vector or matrix x; what ``torch.sparse.mm`` may ask for besides is not for it."""
     shape = input._dense_shape
-    if not isinstance(input, SparseTensor) or len(shape) != 2 or other.dim() not in (1, 2):
+    if reduce or not isinstance(input, SparseTensor) or len(shape) != 2 or other.dim() not in (1, 2):
         return NotImplemented
     if other.shape[0] != shape[1] or input.grad_format is not None or not _takes(other, input) or _turned(input):
         return NotImplemented
@@ -143,9 +143,9 @@ def addmm_packed(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any =
     return _product(mat1, mat2, input)
 
 
-def matmul_turned(input: Tensor, other: SparseTensor) -> Any:
-    """Return x @ weight for a weight packed by columns."""
-    fits = isinstance(other, SparseTensor) and _turned(other) and len(other._dense_shape) == 2
+def matmul_turned(input: Tensor, other: SparseTensor, *reduce: Any) -> Any:
+    """Return x @ weight for a weight packed by columns, as :func:`matmul_packed`."""
+    fits = not reduce and isinstance(other, SparseTensor) and _turned(other) and len(other._dense_shape) == 2
     if not fits or other.grad_format is not None or not _takes(input, other):
         return NotImplemented
     rows, cols = other._dense_shape

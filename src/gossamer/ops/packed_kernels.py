@@ -12,6 +12,7 @@ Three operators, each in the others' gradients, so that they differentiate as of
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,8 @@ from gossamer import native
 from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
 from gossamer.formats.lanes import halves, near_entries
 from gossamer.formats.packed import PackedRows, block_of
+from gossamer.ops.moves import moved
+from gossamer.ops.restack import enough, plain, restack, target_of
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"
 _SIZES = "int rows, int cols, int block, int tile, int window, int per"
@@ -92,16 +95,36 @@ def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple
     # `per` of every `window` columns is n:m whatever finer promise was made
     format = PackedNM(per, window) if per else PackedNear(tile) if window else PackedCSR(tile)
     arrays = {"crd3": crd} if row is None or pos is None else {"crd2": row, "pos3": pos, "crd3": crd}
-    keys, where = Structure(format, (rows, cols), arrays, crd.device).entries()
+    made, index = _turned(Structure(format, (rows, cols), arrays, crd.device))
+    index = torch.where(made.arrays[2] == made.sizes[3], -1, index).int()
+    _transposes[crd] = result = _Transpose(made, index)
+    return result
+
+
+def _turned(structure: Structure) -> tuple[Rows, Tensor]:
+    """The columns of a matrix as packed rows, and the place in its values of each of theirs (0 for padding)."""
+    format, (rows, cols) = PackedCSR(order=(1, 0)), structure.shape
+    compiled = None
+    if enough(math.prod(structure.value_shape)) and plain(*structure.arrays.values()):
+        target = target_of(format, (rows, cols))
+        compiled = restack(structure, target)
+        if compiled is None:  # a level that can't be walked: by the numbers of its entries
+            keys, where = structure.entries()
+            compiled = restack(keys, target, numbers=True)
+            if compiled is not None and compiled.where is not None and where is not None:
+                compiled = compiled._replace(where=where[compiled.where])
+    if compiled is not None and compiled.where is not None:
+        made = rows_of(Structure(format, (rows, cols), compiled.arrays, structure.device))
+        return made, moved(compiled.where.long(), None, compiled.place, compiled.entries, compiled.places)
+    keys, where = structure.entries()
     assert where is not None
     turned = keys % cols * rows + keys // cols
     order = torch.argsort(turned)
-    structure, place = Structure.from_keys(PackedCSR(), turned[order], (cols, rows))
-    made = rows_of(structure)
-    index = torch.full((made.arrays[2].numel(),), -1, dtype=torch.int32)
-    index[place] = where[order].int()
-    _transposes[crd] = result = _Transpose(made, index)
-    return result
+    made_by_torch, place = Structure.from_keys(PackedCSR(), turned[order], (cols, rows))
+    made = rows_of(made_by_torch)
+    index = torch.zeros(made.arrays[2].numel(), dtype=torch.int64)
+    index[place] = where[order]
+    return made, index
 
 
 def linear_t(

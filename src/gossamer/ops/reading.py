@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +25,7 @@ from gossamer.ops.memory import fresh
 INT32 = 2**31 - 1
 C_INDEX = {torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char"}
 _DIGIT, _ONE_DIGIT = 11, 14  # bits of a digit; up to how many it is only one
+_SMALL = 64  # coordinates of a dense level that may be walked before those above it
 _HALF = ("unsigned short", "(*v & 0x7fff) != 0", 1)
 _NUMBER = "*v != 0"
 #: How values are tested for zero: their type in C, the test, and how many of it make a value.
@@ -46,6 +48,45 @@ class Target(NamedTuple):
     cuts: tuple[Cut, ...]
     dims: tuple[int, ...]
 
+    @property
+    def needed(self) -> int:
+        """How many of the levels need entries in order: dense ones at the end find their places without."""
+        last = len(self.stack)
+        while last and self.stack[last - 1].full and not self.stack[last - 1].arrays:
+            last -= 1
+        return last
+
+
+class Source(NamedTuple):
+    """A stack of levels that is read: how it is walked, its arrays, its integers, and what each level counts."""
+
+    walked: readers.Walked
+    arrays: list[Tensor]
+    known: dict[str, int]
+    cuts: tuple[Cut, ...] | None  # None: entries come in no order
+    dims: tuple[int, ...]
+    places: int  # of the values
+    whole: bool  # is every place an entry?
+
+    @property
+    def in_place(self) -> bool:
+        """Is it walked as it lies?"""
+        return self.walked.order == tuple(range(len(self.walked.order)))
+
+    def towards(self, target: Target) -> tuple[Source, int]:
+        """Walk it in the order that comes nearest to a target's; by so many of its levels entries must be sorted."""
+        if self.cuts is None or self.dims != target.dims:
+            return self, target.needed
+        order, need = _nearest(self.cuts, self.walked.known, target.cuts, target.needed)
+        return self._replace(walked=replace(self.walked, order=order)), need
+
+    def grouped(self, target: Target, levels: int) -> bool:
+        """Do entries with the same coordinates in the first levels of a target come together, and those in order?"""
+        if self.cuts is None:
+            return False
+        cuts = [self.cuts[n] for n in self.walked.order]
+        return conversion.unsorted_levels(cuts, target.cuts, levels) == 0
+
 
 class Layout(NamedTuple):
     """How keys for a target look: where the bits of each level begin, how many they are, and the type of a key."""
@@ -57,6 +98,7 @@ class Layout(NamedTuple):
     dtype: torch.dtype
 
     @classmethod
+    @functools.lru_cache(maxsize=512)
     def of(cls, target: Target) -> Layout | None:
         """Return the layout of keys for a target; None if they don't fit into an integer.
 
@@ -102,7 +144,7 @@ def _read_numbers(source: Tensor, layout: Layout) -> Keys:
     call((source.contiguous(),), _integers(call, {"entries": n}, layout), key, where, falls)
     if bool(falls):
         return Keys(key, where, n, len(target.sizes), index)
-    return Keys(key, None, n, conversion.unsorted_levels(_natural(target.dims), target.cuts), index)
+    return Keys(key, None, n, conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed), index)
 
 
 def _read_dense(values: Tensor, layout: Layout) -> Keys | None:
@@ -115,39 +157,72 @@ def _read_dense(values: Tensor, layout: Layout) -> Keys | None:
     key, where = fresh(n + 1, layout.dtype), fresh(n + 1, index)
     sizes = {f"d{d}": size for d, size in enumerate(target.dims)}
     call((values,), _integers(call, sizes, layout), key, where, None)
-    return Keys(key, where[:n], n, conversion.unsorted_levels(_natural(target.dims), target.cuts), index)
+    return Keys(key, where[:n], n, conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed), index)
 
 
-def _read_stack(source: Structure, layout: Layout) -> Keys | None:
-    format, shape, target = source.format, source.shape, layout.target
-    parts, dims = _source_parts(format, tuple(shape)), tuple(format.group_sizes(shape))
-    if parts is None:
+def _read_stack(structure: Structure, layout: Layout) -> Keys | None:
+    source, target = source_of(structure), layout.target
+    if source is None:
         return None
-    known, arrays, uses = {f"d{d}": size for d, size in enumerate(dims)}, [], []
-    for n, (level, own, _, size) in enumerate(source.levels()):
+    source, levels = source.towards(target)
+    index = _index(source.places)
+    regroup = 0 if source.dims == target.dims else len(target.dims)
+    if regroup and source.cuts is not None and conversion.unsorted_levels(source.cuts, _natural(source.dims)) == 0:
+        levels = conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed)  # in the order of rows
+    counted = source.whole and source.in_place
+    call = _reader(readers.reader, source.walked, target.cuts, regroup, layout.key, None if counted else C_INDEX[index])
+    key, where = fresh(source.places + 1, layout.dtype), None if counted else fresh(source.places, index)
+    n = call(source.arrays, _integers(call, source.known, layout), key, where, None)
+    return Keys(key, where, n, levels, index)
+
+
+def source_of(structure: Structure) -> Source | None:
+    """Describe the levels of a structure as a source of entries; None if one of them can't be walked."""
+    about = _about(structure.format, structure.shape)
+    if about is None:
+        return None
+    stack = [(level, own, size) for level, own, _, size in structure.levels()]
+    return walked(stack, *about, math.prod(structure.value_shape))
+
+
+def walked(
+    stack: Sequence[tuple[Level, Mapping[str, Tensor], int]],
+    parts: tuple[tuple[int, int], ...],
+    guards: frozenset[int],
+    cuts: tuple[Cut, ...] | None,
+    dims: tuple[int, ...],
+    places: int,
+) -> Source:
+    """Describe levels, with their arrays and sizes, as a source of entries."""
+    known, arrays, uses = {"places": places} | {f"d{d}": size for d, size in enumerate(dims)}, [], []
+    for n, (level, own, size) in enumerate(stack):
         assert level.walk is not None
         numbers = level.numbers(own)
-        known |= {f"n{n}": size, **{f"{name}{n}": value for name, value in numbers.items()}}
+        known |= {f"n_{n}": size, **{f"{name}_{n}": value for name, value in numbers.items()}}
         arrays += [own[name].contiguous() for name in level.arrays]
         typed = tuple((name, C_INDEX[own[name].dtype]) for name in level.arrays)
         uses.append(LevelUse(Walk(*level.walk), "", n, typed, tuple(numbers)))
-    guards = frozenset(range(len(dims))) if format.pads(shape) else frozenset()
-    whole = not guards and not any(use.walk.real or use.walk.kept for use in uses)  # every place is an entry
-    places = math.prod(source.value_shape)
-    index = _index(places)
-    regroup = 0 if dims == target.dims else len(target.dims)
-    typed_index = None if whole else C_INDEX[index]
-    call = _reader(readers.reader, tuple(uses), parts, guards, target.cuts, regroup, layout.key, typed_index)
-    key, where = fresh(places + 1, layout.dtype), None if whole else fresh(places, index)
-    n = call(arrays, _integers(call, known, layout), key, where, None)
-    have = conversion.cuts(parts, format.level_sizes(shape))
-    levels = len(target.sizes)
-    if have is not None and all(use.walk.ordered for use in uses):
-        if not regroup:
-            levels = conversion.unsorted_levels(have, target.cuts)
-        elif conversion.unsorted_levels(have, _natural(dims)) == 0:  # in the order of rows, whatever dimensions are
-            levels = conversion.unsorted_levels(_natural(target.dims), target.cuts)
-    return Keys(key, where, n, levels, index)
+    whole = not guards and not any(use.walk.real or use.walk.kept for use in uses)
+    dense = [level.full and not level.arrays for level, *_ in stack]
+    inner = [0] * len(stack) if cuts is None else [cut.size for cut in cuts]  # the sizes that the format gives
+    small = tuple(size if free and size <= _SMALL else 0 for size, free in zip(inner, dense, strict=True))
+    if not all(use.walk.ordered for use in uses):
+        cuts = None
+    source = readers.Walked(tuple(uses), parts, guards, tuple(range(len(uses))), small)
+    return Source(source, arrays, known, cuts, dims, places, whole)
+
+
+@functools.lru_cache(maxsize=512)
+def _nearest(
+    source: tuple[Cut, ...], small: tuple[int, ...], target: tuple[Cut, ...], needed: int
+) -> tuple[tuple[int, ...], int]:
+    """The order of the source's levels that leaves fewest of the target's to be sorted by, and how many those are."""
+    best, least = tuple(range(len(source))), needed + 1
+    for order in conversion.orders([size > 0 for size in small]):
+        need = conversion.unsorted_levels([source[n] for n in order], target, needed)
+        if need < least:
+            best, least = order, need
+    return best, least
 
 
 def _natural(dims: Sequence[int]) -> tuple[Cut, ...]:
@@ -167,10 +242,20 @@ def parts_of(format: Format, shape: Sequence[int], levels: int) -> tuple[tuple[i
     return tuple(parts)
 
 
+_Parts = tuple[tuple[int, int], ...]
+
+
 @functools.lru_cache(maxsize=512)
-def _source_parts(format: Format, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...] | None:
-    stack = format.stack(len(shape))
-    return None if any(level.walk is None for level in stack) else parts_of(format, shape, len(stack))
+def _about(
+    format: Format, shape: tuple[int, ...]
+) -> tuple[_Parts, frozenset[int], tuple[Cut, ...] | None, tuple[int, ...]] | None:
+    """The parts of dimensions that levels count, padded dimensions, cuts, sizes; None if a level can't be walked."""
+    stack, dims = format.stack(len(shape)), tuple(format.group_sizes(shape))
+    parts = None if any(level.walk is None for level in stack) else parts_of(format, shape, len(stack))
+    if parts is None:
+        return None
+    guards = frozenset(range(len(dims))) if format.pads(shape) else frozenset()
+    return parts, guards, conversion.cuts(parts, format.level_sizes(shape)), dims
 
 
 def _index(places: int) -> torch.dtype:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,22 +18,13 @@ from torch import Tensor
 from gossamer.compiler import conversion, runtime, writers
 from gossamer.compiler.runtime import available
 from gossamer.formats import Format, Structure
-from gossamer.formats.levels import Level
 from gossamer.native import BuildError
 from gossamer.ops.memory import fresh
-from gossamer.ops.reading import C_INDEX, INT32, Call, Keys, Layout, Target, in_order, parts_of, read
+from gossamer.ops.reading import C_INDEX, INT32, Call, Keys, Layout, Target, in_order, parts_of, read, source_of
+from gossamer.ops.streaming import stream
+from gossamer.ops.writing import Made, Restacked, compact, fits, parts_of_target, prepared
 
 LEAST = 4096  # entries: below, torch's own operators are as fast, and need no build
-
-
-class Restacked(NamedTuple):
-    """What came of it: the arrays, where each entry was and is in the values, and how many there are."""
-
-    arrays: dict[str, Tensor]
-    where: Tensor | None  # None: entry k was at k
-    place: Tensor | None  # None: entry k is at k
-    group: Tensor | None  # where some numbers were there twice: which of the entries left each belongs to
-    entries: int
 
 
 def enough(entries: int) -> bool:
@@ -61,8 +50,12 @@ def target_of(format: Format, shape: tuple[int, ...]) -> Target | None:
     return None if cuts is None else Target(stack, sizes, cuts, tuple(format.group_sizes(shape)))
 
 
-def restack(source: Structure | Tensor, target: Target | None, numbers: bool = False) -> Restacked | None:
+def restack(
+    source: Structure | Tensor, target: Target | None, numbers: bool = False, values: Tensor | None = None
+) -> Restacked | None:
     """Store the entries of a structure, the nonzeros of a dense tensor, or entries of these ``numbers`` elsewhere.
+
+    The ``values`` of a structure, if they are given, come along where that saves a pass.
 
     Examples
     --------
@@ -78,6 +71,10 @@ def restack(source: Structure | Tensor, target: Target | None, numbers: bool = F
     if layout is None:
         return None
     try:
+        if isinstance(source, Structure) and not (source.plain and source.valid() is not None):
+            read_from = source_of(source)
+            if read_from is not None and (made := stream(read_from, layout, values)) is not None:
+                return made
         entries = read(source, layout, numbers)
         if entries is None:
             return None
@@ -90,66 +87,25 @@ def restack(source: Structure | Tensor, target: Target | None, numbers: bool = F
 
 def _write(entries: Keys, layout: Layout) -> Restacked | None:
     target, (key, where, n, _, _, group) = layout.target, entries
-    full = all(level.full for level in target.stack)
-    small = max(n, *target.sizes, math.prod(target.sizes) if full else 0) <= INT32
+    small = fits(n, target)
     dtype = torch.int32 if small else torch.int64
-    parts = tuple(_part(level, dtype) for level in target.stack)
+    parts = parts_of_target(target, dtype)
     call = _writer(parts, layout.key, C_INDEX[dtype])
-    arrays: dict[str, Tensor] = {}
-    known = {f"n{m}": size for m, size in enumerate(target.sizes)}
-    known |= {f"s{m}": shift for m, shift in enumerate(layout.shifts)}
-    parents, above = 1, []
-    for m, (level, size, part) in enumerate(zip(target.stack, target.sizes, parts, strict=True)):
-        counts = torch.zeros(0, dtype=dtype)
-        single = writers.fibre(parts) == len(parts) - 1  # does each entry have its own fibre?
-        if single and part.counts and not part.merges and (m == 0 or not parts[m - 1].merges):
-            counts = torch.tensor([n if m == 0 else 1], dtype=dtype).expand(parents)
-        elif part.counts:
-            counts = torch.zeros(parents * (size if part.counts == "entries" else 1), dtype=dtype)
-            _run(call[f"count{m}"], arrays, parts, known, n, key, counts)
-        made = level.prepare(counts, parents, size, dtype)
-        known |= {f"{name}{m}": value for name, value in level.numbers(made).items()}
-        arrays |= {f"{name}{m}": array for name, array in made.items()}
-        above.append(parents)
-        parents = level.positions(made, parents, size)
-    if parents > INT32 and small:
+
+    def count(m: int, counts: Tensor, made: Made) -> None:
+        _run(call[f"count{m}"], made, parts, n, key, counts)
+
+    made = prepared(layout, parts, dtype, count, lambda: n)
+    if made.places > INT32 and small:
         return None  # so many places of padding need wider integers
-    ordered = any(part.counts for part in parts) and all(level.walk and level.walk.ordered for level in target.stack)
-    place = None if ordered and parents == n else fresh(n, dtype)
-    _run(call["store"], arrays, parts, known, n, key, place)
-    kept: dict[str, Tensor] = {}
-    for m, (level, size) in enumerate(zip(target.stack, target.sizes, strict=True)):
-        own = {name: arrays[f"{name}{m}"] for name in level.arrays}
-        level.stored(own, above[m], size)
-        kept |= {f"{name}{m}": array for name, array in own.items()}
-    return Restacked(kept, where, place, group, n)
+    place = None if compact(target, made.places, n) else fresh(n, dtype)
+    _run(call["store"], made, parts, n, key, place)
+    return Restacked(made.kept(target), where, place, group, n, made.places)
 
 
-@functools.lru_cache(maxsize=256)
-def _part(level: Level, dtype: torch.dtype) -> writers.Part:
-    """What the writer must know of a level. The types of its arrays don't depend on its entries: ask with none."""
-    store, made = level.store, level.prepare(torch.zeros(0, dtype=dtype), 0, 1, dtype)
-    assert store is not None
-    arrays = tuple((name, C_INDEX[array.dtype]) for name, array in made.items())
-    whole, ordered = level.full and not level.arrays, level.walk is not None and level.walk.ordered
-    numbers = tuple(level.numbers(made))
-    return writers.Part(store.at, store.write, store.counts, level.merges, whole, ordered, arrays, numbers)
-
-
-def _run(
-    call: Call,
-    arrays: dict[str, Tensor],
-    parts: Sequence[writers.Part],
-    known: dict[str, int],
-    n: int,
-    key: Tensor,
-    out: Tensor | None,
-) -> None:
-    """Go once through the keys; what is not known yet is of a level below the one that counts."""
-    names = [f"{name}{m}" for m, part in enumerate(parts) for name, _ in part.arrays]
-    pointers = [arrays[name].data_ptr() if name in arrays else 0 for name in names]
-    held = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
-    given = (ctypes.c_long * len(call.names))(*(known.get(name, 0) for name in call.names))
+def _run(call: Call, made: Made, parts: Sequence[writers.Part], n: int, key: Tensor, out: Tensor | None) -> None:
+    """Go once through the keys."""
+    held, given = made.pointers(parts), made.integers(call.names)
     call.function(held, given, n, key.data_ptr(), None if out is None else out.data_ptr())
 
 
