@@ -44,8 +44,6 @@ alignas(1024) unsigned char memory[MOST];       // that of the block that runs
 
 namespace emulated {
 
-
-
 // Threads that meet, each with some bytes that all may read until they meet the next time but one.
 struct Meeting {
   unsigned arrived = 0, turn = 0;

@@ -94,13 +94,8 @@ def linear(
             out = x.new_empty_strided(chosen.shape, chosen.strides)
             to, shift = out.data_ptr(), 0 if bias is None else bias.data_ptr()
             if chosen.compact is not None:
-                tokens, _, _, steps = chosen.compacted
-                room = x.new_empty_strided((tokens, steps * 64), (steps * 64, 1))
-                there = room.data_ptr()
-                chosen.compact(
-                    (-(-tokens * steps // 32), 1, 1), 256, held[3], x.stride(0), held[2], there, *chosen.compacted
-                )
-                held = (held[0], held[1], held[2], there)
+                x = _compacted(chosen.compact, x, held[2], *chosen.compacted)
+                held = (held[0], held[1], held[2], x.data_ptr())
             if chosen.place is None:
                 run(launch.grid, launch.threads, *held, to, shift, *chosen.rest)
             else:
@@ -344,11 +339,15 @@ def sample(dense: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v:
 def compact(x: Tensor, shared: Tensor, m: int) -> Tensor:
     """Return the shared columns of activations side by side, token-major, for v = "all"."""
     x = x if x.stride(1) == 1 else x.contiguous()
-    (tokens, cols), steps = x.shape, shared.numel() // 64
-    out = x.new_empty((tokens, steps * 64))
     run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
+    tokens, cols = x.shape
+    return _compacted(run, x, shared.data_ptr(), tokens, cols, m, shared.numel() // 64)
+
+
+def _compacted(run: Function, x: Tensor, shared: int, tokens: int, cols: int, m: int, steps: int) -> Tensor:
+    out = x.new_empty_strided((tokens, steps * 64), (steps * 64, 1))
     grid = (-(-tokens * steps * 8 // 256), 1, 1)
-    run(grid, 256, x.data_ptr(), x.stride(0), shared.data_ptr(), out.data_ptr(), tokens, cols, m, steps)
+    run(grid, 256, x.data_ptr(), x.stride(0), shared, out.data_ptr(), tokens, cols, m, steps)
     return out
 
 
