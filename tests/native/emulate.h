@@ -31,11 +31,14 @@
 struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
-struct uint2 {
+struct alignas(8) uint2 {
   unsigned x, y;
 };
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 

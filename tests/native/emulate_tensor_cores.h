@@ -127,8 +127,25 @@ template <bool TURN> void stmatrix(unsigned to, const unsigned (&w)[4]) {
 
 struct Place {  // what tests put where a tensor map is
   unsigned short* matrix;
-  long long width, height, line;
+  long long width, height, line, lines;  // the last: of a box
 };
+inline void tensor_load(unsigned to, const void* map, int x, int y, unsigned bar) {
+  Place place;
+  std::memcpy(&place, map, sizeof place);
+  int lines = place.lines;
+  at(to, lines * 128, 1024);
+  Barrier* b = &barrier(bar);
+  do_later(soon(), [=] {
+    for (int r = 0; r < lines; r++)
+      for (int c = 0; c < 64; c++) {
+        unsigned short e = 0;
+        if (y + r < place.height && x + c < place.width) std::memcpy(&e, (char*)place.matrix + (y + r) * place.line + (x + c) * 2, 2);
+        std::memcpy(memory + (to - BASE) + r * 128 + (((c / 8) ^ (r & 7)) << 4) + c % 8 * 2, &e, 2);
+      }
+    b->bytes -= lines * 128;
+    complete(*b);
+  });
+}
 inline void tensor_store(const void* map, int x, int y, unsigned from) {
   at(from, 8192, 1024);
   Place place;
@@ -137,7 +154,7 @@ inline void tensor_store(const void* map, int x, int y, unsigned from) {
   size_t number = fiber->stored.size();
   fiber->stored.push_back(false);
   do_later(now + 1 + chance() % 64, [=] {  // late: who writes there before it was read is found out
-    for (int r = 0; r < 64; r++)
+    for (int r = 0; r < place.lines; r++)
       for (int c = 0; c < 64; c++)
         if (y + r < place.height && x + c < place.width) {
           unsigned off = r * 128 + (((c / 8) ^ (r & 7)) << 4) + c % 8 * 2;
@@ -151,12 +168,11 @@ template <int LEFT> void wait_until_read() {
   for (size_t i = 0; i + LEFT < all.size(); i++)
     while (!all[i]) yield();
 }
-inline void wait_until_written() { wait_until_read<0>(); }
-inline float load_at(unsigned from, int rank) {
+inline float4 load_at(unsigned from, int rank) {
   Block* other = cluster[rank].get();
-  at(from, 4, 4);
-  float f;
-  std::memcpy(&f, other == resident ? memory + (from - BASE) : other->kept.data() + (from - BASE), 4);
+  at(from, 16, 16);
+  float4 f;
+  std::memcpy(&f, other == resident ? memory + (from - BASE) : other->kept.data() + (from - BASE), 16);
   return f;
 }
 

@@ -40,10 +40,10 @@ def function(source, name, device, parameters, *, shared=0, chained=False, archi
     return Emulated(source, name, parameters, shared, macros, architecture)
 
 
-def tensor_map(address, width, height, line):
+def tensor_map(address, width, height, line, lines=64):
     """As :func:`gossamer.native.cuda.tensor_map`."""
-    assert address % 16 == 0 and line % 16 == 0
-    return struct.pack("@Pqqq96x", address, width, height, line)
+    assert address % 16 == 0 and line % 16 == 0 and lines <= 256
+    return struct.pack("@Pqqqq88x", address, width, height, line, lines)
 
 
 function.__doc__ = "As :func:`gossamer.native.cuda.function`."

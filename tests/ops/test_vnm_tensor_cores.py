@@ -84,6 +84,7 @@ def test_few_tokens_on_the_gpu_before(v, m, monkeypatch):
     [
         (300, 528, 300, "all", 4), (256, 1400, 264, "all", 8), (512, 900, 130, 256, 8), (384, 2000, 72, 128, 16),
         (192, 1050, 300, 64, 8), (71, 130, 33, "all", 8), (64, 1600, 150, "all", 100),
+        (440, 300, 500, "all", 4), (443, 200, 500, "all", 4),
     ],
 )  # fmt: skip
 def test_many_tokens(rows, cols, tokens, v, m, turned):

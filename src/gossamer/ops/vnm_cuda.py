@@ -16,7 +16,7 @@ from gossamer.ops.vnm_kernels import ACTIVATIONS, _library, empty_result, featur
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _VNM = "PPPqqqqq"
 _PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; lines are counted in bytes
-_MAPPED = f"{_PROBLEM} 128s"  # many: and how the copy engine finds the result
+_MAPPED = f"{_PROBLEM} 128s 128s"  # many: and how the copy engine finds the result and x
 _UNMAPPED = bytes(128)
 _KERNELS = {  # source and parameters of the plain ones
     "vnm_any": ("vnm_any.cu", f"{_VNM} P qq P P qq q q"),
@@ -41,7 +41,8 @@ class Chosen(NamedTuple):
     rest: tuple[int, ...] = ()  # sizes, lines, tiles; into a result of
     shape: tuple[int, int] = (0, 0)
     strides: tuple[int, int] = (0, 0)
-    place: tuple[int, int, int] | None = None  # of a tensor map
+    place: tuple[int, int, int] | None = None  # of the result's tensor map
+    source: tuple[int, int, int, int] | None = None  # of that of x, where the copy engine brings it
     compact: Function | None = None  # a launch before that one, for the shared columns of x
     compacted: tuple[int, ...] = ()  # what it takes: tokens, cols, m, steps
 
@@ -99,7 +100,8 @@ def linear(
             if chosen.place is None:
                 run(launch.grid, launch.threads, *held, to, shift, *chosen.rest)
             else:
-                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest, tensor_map(to, *chosen.place))
+                source = _UNMAPPED if chosen.source is None else tensor_map(held[3], *chosen.source)
+                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest, tensor_map(to, *chosen.place), source)
             return out
     return _prepared(values, shared, meta, x, bias, rows, cols, v, m, activation, turned, chosen)
 
@@ -213,7 +215,18 @@ def _known(chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, 
         shape=(tokens, rows),
         strides=(1, lead) if turned else (lead, 1),
         place=(*across, 2 * lead) if chosen.plan == "many" else None,
+        source=_source(chosen, 2 * line),
     )
+
+
+def _source(chosen: Chosen, line: int) -> tuple[int, int, int, int] | None:
+    """Return what the tensor map of x is made of, beside its address, if there is one; ``line`` in bytes."""
+    (_, cols, _, _, tokens, _), launch = chosen.sizes, chosen.launch
+    if chosen.plan != "many" or launch is None or launch.macros["GATHER"]:
+        return None
+    if launch.macros["X_TOKENS"]:
+        return cols, tokens, line, launch.broad
+    return tokens, cols, line, 64
 
 
 def _aligned(x: Tensor, line: int) -> bool:
@@ -273,7 +286,9 @@ def _many(
     place = _UNMAPPED
     if launch.macros["OUT"]:
         place = tensor_map(to, *((tokens, rows) if turned else (rows, tokens)), 2 * result)
-    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place)
+    source = _source(chosen, 2 * line)
+    where = _UNMAPPED if source is None else tensor_map(ends[0], *source)
+    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place, where)
     return out
 
 

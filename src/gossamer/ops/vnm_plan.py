@@ -39,6 +39,7 @@ class Launch(NamedTuple):
     shared: int  # bytes
     tiles: tuple[int, int] = (0, 0)  # of rows and of tokens
     chained: bool = False  # set up while the kernel before it still runs
+    broad: int = 0  # tokens of a tile
 
 
 def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
@@ -88,13 +89,14 @@ def few(
 
 #: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
 Shape = tuple[int, int, int, int, int, int, int]
-_TALL: Shape = (2, 1, 2, 128, 256, 5, 2)  # 256 rows x 128 tokens
+_MIXED: Shape = (3, 1, 1, 256, 128, 4, 1)  # 128 or 192 rows x 256 tokens
+_TALL: Shape = (2, 1, 2, 128, 256, 5, 2)  # 256 x 128
 _WIDE: Shape = (2, 1, 1, 256, 128, 4, 2)  # 128 x 256
 _FLAT: Shape = (1, 2, 1, 128, 256, 5, 2)  # 64 x 256
 _SMALL: Shape = (2, 1, 1, 128, 256, 6, 2)  # 128 x 128
-#: Cycles of a step of 64 compacted columns, where m = 4 and where columns are gathered, by what was measured. Shared
-#: memory bounds the first at 928, and the second, which writes more of x but loads less of the weight, at 912.
-_CYCLES = {_TALL: (928, 928), _WIDE: (870, 960), _SMALL: (590, 590), _FLAT: (930, 930)}
+#: Cycles of a step of 64 compacted columns, where m = 4 and where columns are gathered, by what was measured. Gathering
+#: takes threads that three multiplying warpgroups leave no registers for. Mixed: of 192 rows; of 192, 192 and 128 3330.
+_CYCLES = {_MIXED: (1230, None), _TALL: (928, 928), _WIDE: (870, 960), _SMALL: (590, 590), _FLAT: (930, 930)}
 
 
 def many(
@@ -108,39 +110,52 @@ def many(
     lists = steps * 64 if m != 4 else 0
     for shape in _shapes(tokens, rows, v, m, processors):
         wm, wn, mt, nb, feeders, most, out = shape
-        high, broad = _rows(shape), _tokens(shape)
+        feeders = feeders if m != 4 else 128  # of whom one asks the copy engine
         out = 0 if order[1] and rows % 8 else out  # the copy engine wants lines of whole 16 bytes
-        rest, stage = lists + wm * wn * out * 8192, -(-broad // 64) * 8192 + high * 72 + 16
+        rest, stage = lists + wm * wn * out * 8192, nb * wn * 128 + 64 * mt * wm * 72 + 16
         stages = min(most, (_SHARED - rest) // stage)
         if stages >= 3:
             break
     else:
         return None
     macros = {
-        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": nb, "FEEDERS": feeders, "STAGES": stages, "OUT": out,
-        "GATHER": int(m != 4), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
+        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": min(nb, 128) if wm == 3 else nb, "FEEDERS": feeders,
+        "STAGES": stages, "OUT": out, "GATHER": int(m != 4), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]),
+        "ACT": activation,
     }  # fmt: skip
-    tiles = (-(-rows // high), -(-tokens // broad))
-    grid = (min(tiles[0] * tiles[1], processors), 1, 1)
-    return Launch("vnm_many.cu", "vnm_many", macros, grid, feeders + 256, stages * stage + rest, tiles, True)
+    tiles = _tiles(shape, rows, tokens)
+    grid = (_blocks(tiles, processors), 1, 1)
+    threads = feeders + 128 * wm * wn
+    return Launch("vnm_many.cu", "vnm_many", macros, grid, threads, stages * stage + rest, tiles, True, nb * wn)
 
 
 def _shapes(tokens: int, rows: int, v: int, m: int, processors: int) -> list[Shape]:
     """Return shapes of tiles whose rows share columns, that whose waves take the fewest cycles first."""
 
     def cycles(shape: Shape) -> int:
-        tiles = -(-rows // _rows(shape)) * -(-tokens // _tokens(shape))
-        return -(-tiles // processors) * _CYCLES[shape][m != 4]
+        (down, across), each = _tiles(shape, rows, tokens), _CYCLES[shape][m != 4] or 0
+        waves = -(-down * across // processors)
+        return waves // 3 * 3330 + waves % 3 * each if shape is _MIXED else waves * each
 
-    return sorted([shape for shape in _CYCLES if v % _rows(shape) == 0], key=cycles)
-
-
-def _rows(shape: Shape) -> int:
-    return 64 * shape[2] * shape[0]
+    fit = [shape for shape in _CYCLES if _CYCLES[shape][m != 4] and v % (64 * shape[2] * shape[0]) == 0]
+    return sorted(fit, key=cycles)
 
 
-def _tokens(shape: Shape) -> int:
-    return shape[3] * shape[1]
+def _tiles(shape: Shape, rows: int, tokens: int) -> tuple[int, int]:
+    """Return how many tiles there are, of rows and of tokens."""
+    wm, wn, mt, nb, *_ = shape
+    blocks = -(-rows // 64)
+    across = -(-tokens // (nb * wn))
+    if shape is not _MIXED:
+        return -(-blocks // (wm * mt)), across
+    whole, left = divmod(blocks, 8)  # 8 blocks of 64 rows are tiles of 2, 3 and 3
+    return 3 * whole + (left > 0) + (left > 2) + (left > 5), across
+
+
+def _blocks(tiles: tuple[int, int], processors: int) -> int:
+    """Return how many blocks of threads take the tiles: no more than the last wave needs, which saves power and lists."""
+    all = tiles[0] * tiles[1]
+    return -(-all // -(-all // processors))
 
 
 def sharing(v: int) -> int:

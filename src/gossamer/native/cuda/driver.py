@@ -174,8 +174,8 @@ class Function:
 
 
 @lru_cache(maxsize=4096)
-def tensor_map(address: int, width: int, height: int, line: int) -> bytes:
-    """Return how the copy engine finds 64 x 64 boxes of a matrix of 16-bit numbers, 128-byte swizzled in shared memory.
+def tensor_map(address: int, width: int, height: int, line: int, lines: int = 64) -> bytes:
+    """Return how the copy engine finds boxes of a matrix of 16-bit numbers, 128-byte swizzled in shared memory.
 
     Parameters
     ----------
@@ -185,12 +185,14 @@ def tensor_map(address: int, width: int, height: int, line: int) -> bytes:
         Elements of a line, and lines.
     line
         Bytes from one line to the next; a multiple of 16.
+    lines
+        Of a box, up to 256; a line has 64 numbers.
     """
     lib = driver()
     room = ctypes.create_string_buffer(192)
     at = -(-ctypes.addressof(room) // 64) * 64
     sizes, strides = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(line)
-    box, steps = (ctypes.c_uint32 * 2)(64, 64), (ctypes.c_uint32 * 2)(1, 1)
+    box, steps = (ctypes.c_uint32 * 2)(64, lines), (ctypes.c_uint32 * 2)(1, 1)
     # 1: uint16; then no interleave, 128-byte swizzle, no promotion in the second cache, zeros out of bounds
     error = lib.cuTensorMapEncodeTiled(at, 1, 2, address, sizes, strides, box, steps, 0, 3, 0, 0)
     check(lib, error, f"a tensor map of {height} x {width} at {address:#x}, lines of {line} bytes")

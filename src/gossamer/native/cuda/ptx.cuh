@@ -166,6 +166,11 @@ __device__ __forceinline__ void stmatrix(unsigned at, const unsigned (&w)[4]) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(at), "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]) : "memory");
 }
 
+// A box of a matrix to shared memory, by the copy engine, counted by a barrier; zeros where it reaches beyond the matrix.
+__device__ __forceinline__ void tensor_load(unsigned dst, const void* map, int x, int y, unsigned bar) {
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(dst), "l"(map), "r"(x), "r"(y), "r"(bar) : "memory");
+}
+
 // A box of shared memory to its place in a matrix, by the copy engine; a group of its own.
 __device__ __forceinline__ void tensor_store(const void* map, int x, int y, unsigned from) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];\ncp.async.bulk.commit_group;" ::"l"(map), "r"(x), "r"(y), "r"(from) : "memory");
@@ -186,23 +191,22 @@ __device__ __forceinline__ void mma_sp(float (&d)[4], uint4 a, const unsigned (&
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(meta), "n"(SELECT));
 }
 
-// A float of block `rank` of the cluster.
-__device__ __forceinline__ float load_at(unsigned at, int rank) {
-  float f = 0.f;
+// Four floats of block `rank` of the cluster.
+__device__ __forceinline__ float4 load_at(unsigned at, int rank) {
+  float4 f = {};
 #if __CUDA_ARCH__ >= 900
-  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\nld.shared::cluster.f32 %0, [there];\n}\n"
-        : "=f"(f) : "r"(at), "r"(rank) : "memory");
+  asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\nld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}\n"
+        : "=f"(f.x), "=f"(f.y), "=f"(f.z), "=f"(f.w) : "r"(at), "r"(rank) : "memory");
 #endif
   return f;
 }
 
 #if __CUDA_ARCH__ >= 900
-// Until at most LEFT of this thread's tensor stores have not been read from shared memory; until all are written.
+// Until at most LEFT of this thread's tensor stores have not been read from shared memory.
 template <int LEFT>
 __device__ __forceinline__ void wait_until_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(LEFT) : "memory");
 }
-__device__ __forceinline__ void wait_until_written() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
 // Products of a warpgroup: registers are in order before the first; those so far are a group; at most LEFT groups go on.
 __device__ __forceinline__ void begin_products() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }

@@ -50,21 +50,27 @@ struct Stream {
   int blocks;  // of this piece: the last may have one less than RT
   unsigned at, bar;
   int ahead, end, slot = 0, phase = 0;
+  int turn, count;  // of steps
+
+  // Blocks begin at different steps, so that they don't ask for the same x at once. Where columns are gathered this did not
+  // pay: there it is better that two blocks of a processor find what the other has fetched in the first cache.
+  __device__ __forceinline__ int at_step(int step) const { return GATHER || step + turn < end ? step + turn : step + turn - count; }
 
   __device__ __forceinline__ void fetch(int to, int lane) {
 #if __CUDA_ARCH__ >= 900
     if (ahead < end && lane == 0) {
       expect_tx(bar + to * 8, blocks * 4608);
-      bulk_copy(at + to * PIECE, values + (long long)ahead * stride * 4096, blocks * 4096, bar + to * 8);
-      bulk_copy(at + to * PIECE + RT * 4096, meta + (long long)ahead * stride * 512, blocks * 512, bar + to * 8);
+      bulk_copy(at + to * PIECE, values + (long long)at_step(ahead) * stride * 4096, blocks * 4096, bar + to * 8);
+      bulk_copy(at + to * PIECE + RT * 4096, meta + (long long)at_step(ahead) * stride * 512, blocks * 512, bar + to * 8);
     }
     ahead += WARPS;
 #endif
   }
 
-  __device__ __forceinline__ void prepare(unsigned smem, int step, int last, int warp, int lane) {
+  __device__ __forceinline__ void prepare(unsigned smem, int from, int to, int warp, int lane) {
     at = smem + warp * DEPTH * PIECE, bar = smem + SMEM_BAR + warp * DEPTH * 8;
-    ahead = step, end = last;
+    ahead = from + warp, end = to, count = to - from;
+    turn = GATHER || !count ? 0 : blockIdx.x / CLUSTER * 5 % count;
 #if __CUDA_ARCH__ >= 900
     if (lane == 0)
       for (int i = 0; i < DEPTH; ++i) init_bar(bar + i * 8, 1);
@@ -274,10 +280,39 @@ __device__ __forceinline__ void multiply(float (&sum)[RT][4][NT][4], Stream& w, 
   }
 }
 
-// Sums of the warps, then of the blocks, in their order; bias and activation; out.
+// Results of four rows and a token.
+struct Four {
+  int row, count;  // the first row, and how many there are
+  float shift[4];
+
+  __device__ __forceinline__ Four(const Problem& p, int first) : row(first), count(min(4, p.rows - first)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) shift[i] = p.bias && i < count ? widen(p.bias[row + i]) : 0.f;
+  }
+
+  __device__ __forceinline__ void put(const Problem& p, int token, float4 f) const {
+    const float sum[4] = {f.x, f.y, f.z, f.w};
+    u16* to = (u16*)(p.y + (long long)token * p.ldy) + row;
+    u16 y[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = narrow(act(sum[i] + shift[i]));
+    if (count == 4 && (unsigned long long)to % 8 == 0)
+      *(uint2*)to = {y[0] | (unsigned)y[1] << 16, y[2] | (unsigned)y[3] << 16};
+    else
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (i < count) to[i] = y[i];
+  }
+};
+
+__device__ __forceinline__ void add(float4& to, float4 f) { to.x += f.x, to.y += f.y, to.z += f.z, to.w += f.w; }
+
+// Sums of the warps, then of the blocks, in their order; bias and activation; out. A thread has always the same four rows.
 __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[RT][4][NT][4], int row0, int rank) {
-  constexpr int LINE = 64 * RT + 4, SIZE = NT * 8 * LINE;  // [token][rows], without bank conflicts
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
+  constexpr int FOURS = 16 * RT, LINE = 64 * RT + 4, SIZE = NT * 8 * LINE;  // [token][rows], without bank conflicts
+  static_assert(THREADS % FOURS == 0);
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, mine = threadIdx.x % FOURS * 4;
+  Four four(p, row0 + mine);
 #pragma unroll
   for (int block = 0; block < RT; ++block)
 #pragma unroll
@@ -288,24 +323,23 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
         for (int q = 0; q < 4; ++q)
           sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * LINE + block * 64 + i * 16 + g + 8 * (q >> 1)] = sum[block][i][tile][q];
   __syncthreads();
-  for (int at = threadIdx.x; at < SIZE; at += THREADS) {
-    float total = 0;
+  for (int token = threadIdx.x / FOURS; token < p.tokens; token += THREADS / FOURS) {
+    float4* at = (float4*)(sums + token * LINE + mine);
+    float4 total = *at;
 #pragma unroll
-    for (int i = 0; i < WARPS; ++i) total += sums[i * SIZE + at];
-    sums[at] = total;
+    for (int i = 1; i < WARPS; ++i) add(total, at[i * SIZE / 4]);
+    if (CLUSTER == 1)
+      four.put(p, token, total);
+    else
+      *at = total;
   }
-  __syncthreads();
+  if (CLUSTER == 1) return;
   sync_cluster<CLUSTER>();
-  for (int i = threadIdx.x + THREADS * rank; i < p.tokens * 64 * RT; i += THREADS * CLUSTER) {
-    int token = i / (64 * RT), row = row0 + i % (64 * RT), at = token * LINE + i % (64 * RT);
-    float total = CLUSTER == 1 ? sums[at] : 0;
-    if (CLUSTER > 1)
+  for (int token = threadIdx.x / FOURS + rank * (THREADS / FOURS); token < p.tokens; token += CLUSTER * (THREADS / FOURS)) {
+    float4 total = load_at(smem + (token * LINE + mine) * 4, 0);
 #pragma unroll
-      for (int j = 0; j < CLUSTER; ++j) total += load_at(smem + at * 4, j);
-    if (row < p.rows) {
-      if (p.bias) total += widen(p.bias[row]);
-      *((u16*)(p.y + (long long)token * p.ldy) + row) = narrow(act(total));
-    }
+    for (int j = 1; j < CLUSTER; ++j) add(total, load_at(smem + (token * LINE + mine) * 4, j));
+    four.put(p, token, total);
   }
   sync_cluster<CLUSTER>();  // another block may still read this one's sums
 }
@@ -321,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
   int block = blockIdx.x / CLUSTER * RT, all = (p.rows + 63) / 64;
   int from = p.steps * rank / CLUSTER, to = p.steps * (rank + 1) / CLUSTER, step = from + warp;
   Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, all, min(RT, all - block)};
-  w.prepare(smem, step, to, warp, lane);
+  w.prepare(smem, from, to, warp, lane);
   after_the_kernel_before();
   w.begin(lane);
   Columns x{lane, block * 64 / p.v};
@@ -331,7 +365,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
   unsigned there = here + X_BYTES;
   x.look(p, step);
   if (step < to) {
-    x.fetch(p, step, here);
+    x.fetch(p, w.at_step(step), here);
     x.look(p, step + WARPS);
     x.keep(here);
   }
@@ -342,7 +376,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
 #if EAGER
     bool more = step + WARPS < to;
     if (more) {
-      x.fetch(p, step + WARPS, there);
+      x.fetch(p, w.at_step(step + WARPS), there);
       x.look(p, step + 2 * WARPS);
     }
 #else
@@ -352,7 +386,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
     }
     __syncwarp();
 #endif
-    multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, step, lane);
+    multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, w.at_step(step), lane);
 #if EAGER
     if (more) x.keep(there);
     unsigned swap = here;

@@ -2,7 +2,8 @@
 //
 // A block takes tiles of BM rows x BN tokens, one after the other. FEEDERS of its threads feed a ring of STAGES buffers:
 // 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
-// 128-byte swizzled shared memory. Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
+// 128-byte swizzled shared memory; where all columns are needed (m = 4), one thread has the copy engine bring boxes of X.
+// Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
 //
 // Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 512 cycles at their peak. Shared memory
 // 928: wgmma reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (36 KB), at 128 bytes a
@@ -17,15 +18,17 @@
 // tiles of 256 x 176, whose three waves move 6 % less (104 us for 80 at 2:8: three warps are too few to gather).
 //
 // Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens, FEEDERS (128 or 256; NB = 256
-// leaves registers for 128 only), STAGES, OUT (blocks of 64 x 64 results that a warpgroup has on their way; 0: it stores
+// leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of 64 x 64 results that a warpgroup has on their way; 0: it stores
 // from registers), GATHER (0: all columns, m = 4), X_TOKENS (1: X is token-major; GATHER = 0 only), Y_TOKENS (1: D is
 // token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
 #include "tensor_cores.cuh"
 #include "wgmma.cuh"
 
 #define BM (64 * MT * WM)
-#define BN (NB * WN)
 #define CONSUMERS (WM * WN)
+#define MIXED (CONSUMERS == 3)  // tiles of two heights
+#define NP (MIXED ? 2 : 1)      // times NB tokens of a warpgroup
+#define BN (NB * NP * WN)
 
 constexpr int B_BYTES = BN * 128;
 constexpr int A_BYTES = BM * 64;
@@ -34,7 +37,7 @@ constexpr int BLOCK = 8192;  // bytes of 64 x 64 results
 constexpr int SMEM_A = STAGES * B_BYTES + CONSUMERS * OUT * BLOCK;
 constexpr int SMEM_META = SMEM_A + STAGES * A_BYTES;
 constexpr int SMEM_BAR = SMEM_META + STAGES * META_BYTES;
-constexpr int SMEM_LIST = SMEM_BAR + 16 * STAGES;  // 64 bytes a step
+[[maybe_unused]] constexpr int SMEM_LIST = SMEM_BAR + 16 * STAGES;  // 64 bytes a step
 
 struct Ring {
   int slot = 0, phase = 0;
@@ -56,24 +59,46 @@ struct Problem {
   int tiles_m, tiles_n;
 };
 
-struct alignas(64) Map {  // of D, for copies by the copy engine: written by the driver
+struct alignas(64) Map {  // of a matrix, for copies by the copy engine: written by the driver
   unsigned long long opaque[16];
 };
 
 __device__ __forceinline__ unsigned full_bar(unsigned smem, int slot) { return smem + SMEM_BAR + slot * 8; }
 __device__ __forceinline__ unsigned empty_bar(unsigned smem, int slot) { return smem + SMEM_BAR + (STAGES + slot) * 8; }
 
-// The values and metadata of 64 compacted columns: those of BM rows lie one after the other, for small bulk copies are slow.
-__device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int tile_m, int step, int slot) {
-  int all = (p.rows + 63) / 64, first = tile_m * (BM / 64);
-  int blocks = min(all - first, BM / 64);  // a tile may reach below the last rows
+// The tiles of a block: first, first + stride, ... before end. Where heights are mixed a block takes neighbours, so that
+// all blocks have as many tiles of each height.
+struct Tiles {
+  int first, stride, end;
+
+  __device__ __forceinline__ Tiles(const Problem& p) {
+    long long all = p.tiles_m * p.tiles_n;
+    first = MIXED ? all * blockIdx.x / gridDim.x : blockIdx.x;
+    stride = MIXED ? 1 : gridDim.x;
+    end = MIXED ? all * (blockIdx.x + 1) / gridDim.x : all;
+  }
+};
+
+// Rows of a tile, in blocks of 64: of mixed heights, 8 blocks are tiles of 2, 3 and 3.
+__device__ __forceinline__ int first_block(int tile_m) {
+  return MIXED ? tile_m / 3 * 8 + tile_m % 3 * 8 / 3 : tile_m * (BM / 64);
+}
+__device__ __forceinline__ int blocks_of(const Problem& p, int tile_m) {  // it may reach below the last rows
+  return min(first_block(tile_m + 1), (p.rows + 63) / 64) - first_block(tile_m);
+}
+
+// The values and metadata of 64 compacted columns: those of a tile's rows lie one after the other, for small bulk copies are slow.
+// `more` bytes of X come with them.
+__device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int tile_m, int step, int slot, int more) {
+  int all = (p.rows + 63) / 64, first = first_block(tile_m), blocks = blocks_of(p, tile_m);
   unsigned bar = full_bar(smem, slot);
-  expect_tx(bar, blocks * 4608);
+  expect_tx(bar, blocks * 4608 + more);
   long long at = (long long)step * all + first;
   bulk_copy(smem + SMEM_A + slot * A_BYTES, p.values + at * 4096, blocks * 4096, bar);
   bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * 512, blocks * 512, bar);
 }
 
+#if GATHER
 constexpr int CHUNKS = BN / 8;  // of 16 bytes in a row of X
 constexpr int PER = 64 * CHUNKS / FEEDERS;  // that a thread fetches
 
@@ -85,49 +110,29 @@ struct Feeder {
   const char* from;      // of this thread in the next step
   const char* at;        // in this step
   const char* src[EARLY ? PER : 1];
-  unsigned cols[X_TOKENS ? 1 : PER / 4];  // positions of the shared columns
+  unsigned cols[PER / 4];  // positions of the shared columns
   unsigned to;           // in the buffer
-  int first;             // row, or token, that this thread begins with
+  int first;             // row that this thread begins with
 
   __device__ __forceinline__ void begin(const Problem& p, int n0) {
-    int tid = threadIdx.x;
-#if X_TOKENS
-    first = tid >> 3;
-    from = p.x + (long long)(n0 + first) * p.ldx + (tid & 7) * 16;
-    to = first * 128 + (((tid ^ first) & 7) << 4);
-#else
-    int chunk = tid % CHUNKS;
-    first = tid / CHUNKS * PER;
+    int chunk = threadIdx.x % CHUNKS;
+    first = threadIdx.x / CHUNKS * PER;
     from = p.x + (long long)(first / 4 * p.m) * p.ldx + (n0 + chunk * 8) * 2ll;
     to = (chunk >> 3) * 8192 + first * 128 + (((chunk ^ first) & 7) << 4);
-#endif
     settle(from, to);  // computed once
   }
 
-  // Of copy i, if those before have been asked for.
-  __device__ __forceinline__ const char* address(const Problem& p, int i) {
-#if GATHER
+  __device__ __forceinline__ const char* address(const Problem& p, int i) const {
     unsigned pos = __byte_perm(cols[i / 4], 0, 0x4440 + i % 4);
     return at + (long long)(i / 4) * (p.m * p.ldx) + (unsigned long long)pos * (unsigned)p.ldx;
-#else
-    const char* line = at;
-    at += X_TOKENS ? FEEDERS / 8 * p.ldx : p.ldx;
-    settle(at);  // one address, not all
-    return line;
-#endif
   }
 
   // The addresses of the next step.
   __device__ __forceinline__ void aim(const Problem& p, unsigned list, int step) {
     at = from;
-#if X_TOKENS
-    from += 128;
-#else
-    if (GATHER)
 #pragma unroll
-      for (int four = 0; four < PER / 4; ++four) cols[four] = lds32(list + step * 64 + first + four * 4);
+    for (int four = 0; four < PER / 4; ++four) cols[four] = lds32(list + step * 64 + first + four * 4);
     from += 16ll * p.m * p.ldx;
-#endif
     if (EARLY)
 #pragma unroll
       for (int i = 0; i < PER; ++i) {
@@ -136,28 +141,22 @@ struct Feeder {
       }
   }
 
-  __device__ __forceinline__ const char* source(const Problem& p, int i) { return EARLY ? src[EARLY ? i : 0] : address(p, i); }
+  __device__ __forceinline__ const char* source(const Problem& p, int i) const { return EARLY ? src[EARLY ? i : 0] : address(p, i); }
 
-  __device__ __forceinline__ unsigned place(unsigned dst, int i) {
-    return X_TOKENS ? dst + to + i * FEEDERS * 16 : ((dst + to) ^ (i % 8 << 4)) + i * 128;
-  }
+  __device__ __forceinline__ unsigned place(unsigned dst, int i) const { return ((dst + to) ^ (i % 8 << 4)) + i * 128; }
 
-  __device__ __forceinline__ void copy(const Problem& p, unsigned dst) {
+  __device__ __forceinline__ void copy(const Problem& p, unsigned dst) const {
 #pragma unroll
     for (int i = 0; i < PER; ++i) copy16<true>(place(dst, i), source(p, i), 16);
   }
 
   // Where the tile or the step reaches beyond X: zeros.
-  __device__ __forceinline__ void copy_edge(const Problem& p, unsigned dst, unsigned list, int n0, int step) {
+  __device__ __forceinline__ void copy_edge(const Problem& p, unsigned dst, unsigned list, int n0, int step) const {
 #pragma unroll
     for (int i = 0; i < PER; ++i) {
-#if X_TOKENS
-      int bytes = n0 + first + FEEDERS / 8 * i < p.tokens ? (p.k - step * 64 - (threadIdx.x & 7) * 8) * 2 : 0;
-#else
-      int pos = GATHER ? lds8(list + step * 64 + first + i) : i % 4;
+      int pos = lds8(list + step * 64 + first + i);
       bool in = (step * 16 + (first + i) / 4) * p.m + pos < p.k;
       int bytes = in ? (p.tokens - n0 - (int)threadIdx.x % CHUNKS * 8) * 2 : 0;
-#endif
       const char* line = source(p, i);
       copy16<false>(place(dst, i), bytes > 0 ? line : p.x, clamp16(bytes));
     }
@@ -172,15 +171,14 @@ __device__ __forceinline__ void load_list(const Problem& p, unsigned list, int b
   sync_some<FEEDERS>(1);
 }
 
-__device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
+__device__ __forceinline__ void produce(const Problem& p, const Map&, unsigned smem) {
   Ring ring;
   unsigned list = smem + SMEM_LIST;
-  [[maybe_unused]] int had = -1;
-  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
+  int had = -1;
+  Tiles tiles(p);
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
     int tile_m = tile % p.tiles_m, n0 = tile / p.tiles_m * BN;
-#if GATHER
     if (tile_m * BM / p.v != had) load_list(p, list, had = tile_m * BM / p.v);
-#endif
     int whole = n0 + BN <= p.tokens ? p.k / (16 * p.m) : 0;  // steps that lie whole inside X
     Feeder feeder;
     feeder.begin(p, n0);
@@ -188,7 +186,7 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
-      if (threadIdx.x == 0) fetch_w(p, smem, tile_m, step, ring.slot);
+      if (threadIdx.x == 0) fetch_w(p, smem, tile_m, step, ring.slot, 0);
       if (step < whole)
         feeder.copy(p, smem + ring.slot * B_BYTES);
       else
@@ -200,42 +198,118 @@ __device__ __forceinline__ void produce(const Problem& p, unsigned smem) {
   }
   wait_for_copies();
 }
-
-// A part of W in registers: 64 rows x 64 compacted columns of a warpgroup.
-struct Fragment {
-  uint4 a[2];
-  unsigned meta;
-
-  __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
-    ::hold(a[0], meta);
-    ::hold(a[1]);
+#else
+__device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned smem) {
+  if (threadIdx.x) return;
+  Ring ring;
+  Tiles tiles(p);
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
+    int tile_m = tile % p.tiles_m, n0 = tile / p.tiles_m * BN;
+#pragma unroll 1
+    for (int step = 0; step < p.steps; ++step) {
+      wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
+      unsigned to = smem + ring.slot * B_BYTES, bar = full_bar(smem, ring.slot);
+      fetch_w(p, smem, tile_m, step, ring.slot, B_BYTES);
+#if X_TOKENS
+      tensor_load(to, &x, step * 64, n0, bar);
+#else
+#pragma unroll
+      for (int i = 0; i < BN / 64; ++i) tensor_load(to + i * 8192, &x, n0 + i * 64, step * 64, bar);
+#endif
+      ring.next();
+    }
   }
-};
+}
+#endif
+
+using Sums = float[MT * NP][NB / 2];
+constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // bytes to the next 32 columns of X
 
 struct Consumer {
   unsigned smem;
   int wm, wn, warp, lane;
   Ring ring;
-  int held = -1;  // the slot that the product in flight reads
 
-  __device__ __forceinline__ void release() {
-    if (held >= 0 && lane == 0) arrive(empty_bar(smem, held));
+  __device__ __forceinline__ void release(int slot) {
+    if (lane == 0) arrive(empty_bar(smem, slot));
   }
+
+  __device__ __forceinline__ void ready() {
+    wait(full_bar(smem, ring.slot), ring.phase);
+    if (GATHER) fence_async();  // what cp.async wrote is read by the tensor cores
+  }
+
+  // Where the values, the metadata and X of this thread lie in the ring.
+  __device__ __forceinline__ unsigned values() const {
+    return smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
+  }
+  __device__ __forceinline__ unsigned meta() const {
+    return smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
+  }
+  __device__ __forceinline__ unsigned long long x() const {
+    return descriptor(smem + ring.slot * B_BYTES + wn * NP * NB * 128, 8192, 1024);
+  }
+
+#if MIXED
+  // Three warpgroups have registers for 32 columns of W each: what one loads is hidden behind the products of the others.
+  __device__ __forceinline__ void multiply(Sums& acc, int steps) {
+#pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+      ready();
+      unsigned m = lds32(meta()), at = values();
+      unsigned long long desc = x();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint4 a = lds128(at + half * 512);
+        begin_products();
+#pragma unroll
+        for (int part = 0; part < NP; ++part)
+          if (half == 0)
+            wgmma_sp<0, TURN>(acc[part], a, desc + part * (NB * 128 >> 4), m, s > 0);
+          else
+            wgmma_sp<1, TURN>(acc[part], a, desc + part * (NB * 128 >> 4) + (HALF >> 4), m, 1);
+        commit_products();
+        wait_for_products<0>();
+        hold(a, m);
+      }
+      release(ring.slot);
+      ring.next();
+    }
+  }
+
+  // A tile in which this warpgroup has no rows.
+  __device__ __forceinline__ void skip(int steps) {
+#pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+      ready();
+      release(ring.slot);
+      ring.next();
+    }
+  }
+#else
+  struct Fragment {  // 64 rows x 64 compacted columns of W
+    uint4 a[2];
+    unsigned meta;
+
+    __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
+      ::hold(a[0], meta);
+      ::hold(a[1]);
+    }
+  };
+
+  int held = -1;  // the slot that the product in flight reads
 
   // One step, of number 2 n + ODD. Two fragments take turns: one is loaded while the product of the other runs.
   template <int ODD>
-  __device__ __forceinline__ void step(float (&acc)[MT][NB / 2], Fragment (&f)[2], bool first) {
-    wait(full_bar(smem, ring.slot), ring.phase);
-    fence_async();  // what cp.async wrote is read by the tensor cores
-    unsigned a = smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
-    unsigned meta = smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
-    constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // 32 columns further
-    unsigned long long desc = descriptor(smem + ring.slot * B_BYTES + wn * NB * 128, 8192, 1024);
+  __device__ __forceinline__ void step(Sums& acc, Fragment (&f)[2], bool first) {
+    ready();
+    unsigned at = values(), metadata = meta();
+    unsigned long long desc = x();
 #pragma unroll
     for (int i = 0; i < MT; ++i) {
       constexpr int SINGLE = MT == 1 ? ODD : 0;
       Fragment& now = f[(i + SINGLE) & 1];
-      now.a[0] = lds128(a + i * 4096), now.a[1] = lds128(a + i * 4096 + 512), now.meta = lds32(meta + i * 512);
+      now.a[0] = lds128(at + i * 4096), now.a[1] = lds128(at + i * 4096 + 512), now.meta = lds32(metadata + i * 512);
       begin_products();
       wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta, !first);
       wgmma_sp<1, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta, 1);
@@ -243,19 +317,25 @@ struct Consumer {
       wait_for_products<1>();
       f[(i + SINGLE + 1) & 1].hold();
       if (i == 0) {  // the last product of the step before is complete
-        release();
+        if (held >= 0) release(held);
         held = ring.slot;
       }
     }
     ring.next();
   }
 
-  __device__ __forceinline__ void finish(Fragment (&f)[2]) {
+  __device__ __forceinline__ void multiply(Sums& acc, int steps) {
+    Fragment f[2];
+    for (int s = 0; s < steps; s += 2) {
+      step<0>(acc, f, s == 0);
+      if (s + 1 < steps) step<1>(acc, f, false);
+    }
     wait_for_products<0>();
     f[0].hold(), f[1].hold();
-    release();
+    release(held);
     held = -1;
   }
+#endif
 };
 
 #if !OUT
@@ -297,25 +377,27 @@ __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 
 #if OUT
 // The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
 // tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token.
-__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const float (&acc)[MT][NB / 2], int group, int row0, int n0) {
+template <bool BIAS>
+__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0) {
   int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
   unsigned base = smem + STAGES * B_BYTES + group * OUT * BLOCK;
   int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
 #pragma unroll
   for (int i = 0; i < MT; ++i) {
     int row = row0 + i * 64 + warp * 16 + (lane >> 2);
-    float shift0 = p.bias && row < p.rows ? widen(p.bias[row]) : 0.f;
-    float shift1 = p.bias && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
+    [[maybe_unused]] float shift0 = BIAS && row < p.rows ? widen(p.bias[row]) : 0.f;
+    [[maybe_unused]] float shift1 = BIAS && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
+    auto low = [&](float f) { return act(BIAS ? f + shift0 : f); };  // of rows g, and g + 8
+    auto high = [&](float f) { return act(BIAS ? f + shift1 : f); };
 #pragma unroll
-    for (int part = 0; part < NB / 64; ++part) {
-      unsigned block = base + (i * (NB / 64) + part) % OUT * BLOCK;
+    for (int part = 0; part < NP * NB / 64; ++part) {
+      unsigned block = base + (i * (NP * NB / 64) + part) % OUT * BLOCK;
       if (thread == 0) wait_until_read<OUT - 1>();
       sync_some<128>(group + 2);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
-        const float* d = acc[i] + 4 * (part * 8 + j);
-        unsigned w[4] = {pack2(act(d[0] + shift0), act(d[1] + shift0)), pack2(act(d[2] + shift1), act(d[3] + shift1)),
-                         pack2(act(d[4] + shift0), act(d[5] + shift0)), pack2(act(d[6] + shift1), act(d[7] + shift1))};
+        const float* d = acc[i * NP + part / (NB / 64)] + 4 * (part % (NB / 64) * 8 + j);
+        unsigned w[4] = {pack2(low(d[0]), low(d[1])), pack2(high(d[2]), high(d[3])), pack2(low(d[4]), low(d[5])), pack2(high(d[6]), high(d[7]))};
         int eight = j + (lane >> 4);  // tokens, in the block
 #if Y_TOKENS
         stmatrix<true>(block + (eight * 8 + line) * 128 + (((warp * 2 + other) ^ line) << 4), w);
@@ -337,28 +419,33 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
 __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsigned smem) {
   int group = threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
   Consumer c{smem, group % WM, group / WM, warp, lane};
-  for (int tile = blockIdx.x; tile < p.tiles_m * p.tiles_n; tile += gridDim.x) {
-    int row = tile % p.tiles_m * BM + c.wm * MT * 64;
-    int n0 = tile / p.tiles_m * BN + c.wn * NB;
-    float acc[MT][NB / 2];
-    Fragment f[2];
-    for (int s = 0; s < p.steps; s += 2) {
-      c.step<0>(acc, f, s == 0);
-      if (s + 1 < p.steps) c.step<1>(acc, f, false);
+  Tiles tiles(p);
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
+    int tile_m = tile % p.tiles_m, row = (first_block(tile_m) + c.wm * MT) * 64;
+    int n0 = tile / p.tiles_m * BN + c.wn * NP * NB;
+#if MIXED
+    if (c.wm >= blocks_of(p, tile_m)) {
+      c.skip(p.steps);
+      continue;
     }
-    c.finish(f);
+#endif
+    Sums acc;
+    c.multiply(acc, p.steps);
 #if OUT
-    send(p, map, smem, acc, group, row, n0);
+    if (p.bias)
+      send<true>(p, map, smem, acc, group, row, n0);
+    else
+      send<false>(p, map, smem, acc, group, row, n0);
 #else
 #pragma unroll
-    for (int i = 0; i < MT; ++i) store(p, acc[i], row + i * 64 + warp * 16, n0, lane);
+    for (int i = 0; i < MT * NP; ++i) store(p, acc[i], row + i / NP * 64 + warp * 16, n0 + i % NP * NB, lane);
 #endif
   }
-  wait_until_written();
+  wait_until_read<0>();  // the end of the kernel waits for the rest
 }
 
 extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) 
-vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
+vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map y, const __grid_constant__ Map x) {
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x)  // below the last rows: valid, if unused
@@ -366,7 +453,7 @@ vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   fence_async();
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
-      init_bar(full_bar(smem, i), FEEDERS + 1);
+      init_bar(full_bar(smem, i), GATHER ? FEEDERS + 1 : 1);
       init_bar(empty_bar(smem, i), CONSUMERS * 4);
     }
     fence_bars();
@@ -374,10 +461,10 @@ vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   __syncthreads();
   after_the_kernel_before();
   if (threadIdx.x < FEEDERS) {
-    fewer_registers<FEEDERS == 128 ? 72 : 40>();
-    produce(p, smem);
+    fewer_registers<!GATHER ? 24 : FEEDERS == 128 ? 72 : 40>();
+    produce(p, x, smem);
   } else {
-    more_registers<216>();
-    consume(p, map, smem);
+    more_registers<MIXED ? 160 : GATHER ? 216 : 240>();
+    consume(p, y, smem);
   }
 }
