@@ -78,19 +78,33 @@ def clones(weight: Tensor, count: int) -> list[Tensor]:
 
 
 def replayed(calls: dict[str, list[Call]], rounds: int = 15) -> dict[str, float]:
-    """Microseconds of a call of each contender: graphs of all its calls, replayed in turn."""
-    graphs = {name: capture(each) for name, each in calls.items()}
+    """Microseconds of a call of each contender: graphs of half a millisecond of its calls, replayed in turn.
+
+    Starting a graph takes some microseconds: as much, that way, of every contender's time, and little of any.
+    """
+    counts, graphs = {}, {}
+    for name, each in calls.items():
+        once = capture(each)
+        rough = min(elapsed(once) for _ in range(3))
+        counts[name] = len(each) * max(1, math.ceil(500 / rough))
+        graphs[name] = capture(each * (counts[name] // len(each)))
     times: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(rounds + 3):
         for name, graph in graphs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
+            taken = elapsed(graph)
             if turn >= 3:
-                times[name].append(start.elapsed_time(end) * 1e3 / len(calls[name]))
+                times[name].append(taken / counts[name])
     return {name: statistics.median(each) for name, each in times.items()}
+
+
+def elapsed(graph: torch.cuda.CUDAGraph) -> float:
+    """Microseconds of one replay."""
+    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) * 1e3
 
 
 def capture(calls: list[Call]) -> torch.cuda.CUDAGraph:
@@ -119,12 +133,11 @@ def products(quick: bool) -> list[dict[str, Any]]:
         dense, packed = weights(rows, cols, v, m)
         x = torch.randn(tokens, cols, device="cuda").half()
         turned, lines = feature_major(x), x.t().contiguous()
-        repeats = max(2, min(16, int(1e-3 / (2 * rows * cols * tokens / 5e14))))
         calls: dict[str, list[Call]] = {
-            "cublas": [lambda x=x, dense=dense: F.linear(x, dense)] * repeats,
-            "cublas_feature_major": [lambda dense=dense, lines=lines: dense @ lines] * repeats,
-            "packed": [lambda turned=turned, packed=packed: F.linear(turned, packed)] * repeats,
-            "packed_token_major": [lambda x=x, packed=packed: F.linear(x, packed)] * repeats,
+            "cublas": [lambda x=x, dense=dense: F.linear(x, dense)],
+            "cublas_feature_major": [lambda dense=dense, lines=lines: dense @ lines],
+            "packed": [lambda turned=turned, packed=packed: F.linear(turned, packed)],
+            "packed_token_major": [lambda x=x, packed=packed: F.linear(x, packed)],
         }
         us = replayed(calls)
         exact = F.linear(x.float(), dense.float())
@@ -176,9 +189,7 @@ def mlp(quick: bool) -> list[dict[str, Any]]:
         masked = gs.densify_(copy.deepcopy(model))
         report = gs.pack_(model, x)
         with torch.no_grad():
-            us = replayed(
-                {"dense": [lambda dense=dense, x=x: dense(x)] * 2, "packed": [lambda model=model, x=x: model(x)] * 2}
-            )
+            us = replayed({"dense": [lambda dense=dense, x=x: dense(x)], "packed": [lambda model=model, x=x: model(x)]})
             row = {
                 "block": [4096, 14336, 4096], "tokens": 4096, "v": v, "m": 8, **{k: round(t, 2) for k, t in us.items()},
                 "formats": [layer.format for layer in report.layers], "gain": us["dense"] / us["packed"],
@@ -281,7 +292,7 @@ def pattern(quick: bool) -> dict[str, float]:
 def ceilings(quick: bool) -> dict[str, float]:
     """Microseconds in which torch itself writes, or copies, a result of 4096 x 4096: no product can do without."""
     out, other = (torch.zeros(4096, 4096, device="cuda").half() for _ in range(2))
-    us = replayed({"fill": [lambda: out.fill_(1.0)] * 16, "copy": [lambda: other.copy_(out)] * 16})
+    us = replayed({"fill": [lambda: out.fill_(1.0)], "copy": [lambda: other.copy_(out)]})
     found = {f"{name} of 33 MB": round(each, 2) for name, each in us.items()}
     say("ceilings", found)
     return found
@@ -313,7 +324,7 @@ def cusparselt_worker(quick: bool) -> None:
         compressed = torch._cslt_compress(dense)
         for algorithm in range(1 if quick else 3):
             us = replayed(
-                {"cslt": [lambda a=algorithm, c=compressed, x=x: torch._cslt_sparse_mm(c, x.t(), alg_id=a)] * 4}, 10
+                {"cslt": [lambda a=algorithm, c=compressed, x=x: torch._cslt_sparse_mm(c, x.t(), alg_id=a)]}, 10
             )
             print(
                 json.dumps({"shape": f"{rows}x{cols}x{tokens}", "algorithm": algorithm, "us": us["cslt"]}), flush=True

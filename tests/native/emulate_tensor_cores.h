@@ -88,11 +88,9 @@ inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned bar) {
     complete(*b);
   });
 }
-inline void commit_copies() {}
 inline void wait_for_copies() {
   while (self->copied >= now) yield();
 }
-inline void wait_for_groups() { wait_for_copies(); }
 
 template <class T> T loaded(unsigned from) { T v; std::memcpy(&v, at(from, sizeof(T), sizeof(T)), sizeof(T)); return v; }
 template <class T> void stored(unsigned to, T v) { std::memcpy(at(to, sizeof(T), sizeof(T)), &v, sizeof(T)); }
@@ -147,9 +145,9 @@ inline void tensor_load(unsigned to, const void* map, int x, int y, unsigned bar
   });
 }
 inline void tensor_store(const void* map, int x, int y, unsigned from) {
-  at(from, 8192, 1024);
   Place place;
   std::memcpy(&place, map, sizeof place);
+  at(from, place.lines * 128, 1024);
   Fiber* fiber = self;
   size_t number = fiber->stored.size();
   fiber->stored.push_back(false);

@@ -40,7 +40,7 @@ def function(source, name, device, parameters, *, shared=0, chained=False, archi
     return Emulated(source, name, parameters, shared, macros, architecture)
 
 
-def tensor_map(address, width, height, line, lines=64):
+def tensor_map(address, width, height, line, lines):
     """As :func:`gossamer.native.cuda.tensor_map`."""
     assert address % 16 == 0 and line % 16 == 0 and lines <= 256
     return struct.pack("@Pqqqq88x", address, width, height, line, lines)

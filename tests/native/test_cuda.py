@@ -19,13 +19,13 @@ from gossamer.ops import vnm_plan
 ELEMENTS = [{"ELEMENT": e} for e in (0, 1, 2)]
 #: What the plan asks for: every shape of a block, order and type once, activations in turn.
 FEW = [
-    vnm_plan.few(tokens, rows, 4096, v, m, (9, 0), element, (element + tokens) % 4).macros
+    vnm_plan.few(tokens, rows, 4096, v, m, (9, 0), element, (element + tokens) % 4, 132).macros
     for tokens, rows, v, m, element in (
         (8, 64, 0, 4, 0), (16, 64, 64, 8, 1), (9, 20000, 0, 8, 0), (16, 64, 0, 16, 1), (5, 64, 16, 8, 1),
         (16, 20000, 0, 32, 0), (3, 64, 0, 100, 0),
     )
 ]  # fmt: skip
-FEW_BEFORE = [vnm_plan.few(16, 64, 4096, v, m, (8, 0), 0, 0).macros for v, m in ((0, 4), (0, 8), (0, 16), (16, 8))]
+FEW_BEFORE = [vnm_plan.few(16, 64, 4096, v, m, (8, 0), 0, 0, 108).macros for v, m in ((0, 4), (0, 8), (0, 16), (16, 8))]
 MANY = [
     vnm_plan.many(4096, rows, 64, v, m, order, element, activation, 132).macros
     for rows, v, m, order, element, activation in (

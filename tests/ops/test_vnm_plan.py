@@ -37,14 +37,14 @@ def test_plans(tokens, half, v, capability, plan):
     capability=st.sampled_from(sorted(SHARED)),
 )
 def test_few_fits(tokens, rows, cols, v, capability):
-    launch = vnm_plan.few(tokens, rows, cols, v, 8, capability, 0, 0)
+    launch = vnm_plan.few(tokens, rows, cols, v, 8, capability, 0, 0, 132)
     macros = launch.macros
     assert launch.shared <= SHARED[capability] and launch.threads <= 1024
     assert macros["NT"] * 8 >= tokens
-    assert launch.grid[0] // macros["CLUSTER"] * 64 >= rows
+    assert launch.grid[0] // macros["CLUSTER"] * 64 * macros["RT"] >= rows
     assert macros["CLUSTER"] == 1 or capability >= (9, 0)
     if v:  # rows of a block of the launch share their columns, or it has four lists
-        assert v % (16 if macros["SETS"] == 4 else 64) == 0
+        assert v % (16 if macros["SETS"] == 4 else 64 * macros["RT"]) == 0
     assert macros["GATHER"] == 1 or cols % 8 == 0
 
 
@@ -60,9 +60,12 @@ def test_many_fits(tokens, rows, steps, v, m):
     launch = vnm_plan.many(tokens, rows, steps, v, m, (False, False), 0, 0, 132)
     assert launch is not None
     macros = launch.macros
-    high, broad = 64 * macros["MT"] * macros["WM"], macros["NB"] * macros["WN"]
+    high = 64 * macros["MT"] * macros["WM"]
     assert launch.shared <= 232448 and macros["STAGES"] >= 3
-    assert launch.tiles[0] * high >= rows and launch.tiles[1] * broad >= tokens
+    tall = (
+        launch.tiles[0] * high if macros["WM"] < 3 else launch.tiles[0] // 3 * 512 + (0, 128, 320)[launch.tiles[0] % 3]
+    )
+    assert tall >= rows and launch.tiles[1] * launch.broad >= tokens
     assert launch.grid[0] <= 132 and v % high == 0
 
 

@@ -19,7 +19,7 @@ _PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; l
 _MAPPED = f"{_PROBLEM} 128s 128s"  # many: and how the copy engine finds the result and x
 _UNMAPPED = bytes(128)
 _KERNELS = {  # source and parameters of the plain ones
-    "vnm_any": ("vnm_any.cu", f"{_VNM} P qq P P qq q q"),
+    "vnm_any": ("vnm_any.cu", "PPPPPPqqqqqqqqqqq"),
     "vnm_decode": ("vnm_decode.cu", f"{_VNM} P q"),
     "vnm_sample": ("vnm_decode.cu", f"{_VNM} P q P"),
     "vnm_compact": ("vnm_compact.cu", "P q P P q q q q"),
@@ -41,10 +41,11 @@ class Chosen(NamedTuple):
     rest: tuple[int, ...] = ()  # sizes, lines, tiles; into a result of
     shape: tuple[int, int] = (0, 0)
     strides: tuple[int, int] = (0, 0)
-    place: tuple[int, int, int] | None = None  # of the result's tensor map
+    place: tuple[int, int, int, int] | None = None  # of the result's tensor map
     source: tuple[int, int, int, int] | None = None  # of that of x, where the copy engine brings it
     compact: Function | None = None  # a launch before that one, for the shared columns of x
     compacted: tuple[int, ...] = ()  # what it takes: tokens, cols, m, steps
+    align: int = 15  # bits of addresses that must be zero
 
 
 _chosen: dict[tuple[Any, ...], Chosen] = {}
@@ -89,7 +90,7 @@ def linear(
     chosen = _chosen.get(key) or _choose(key, values, x, bias)
     if chosen.direct:  # all Python that such a call needs: 15 us are little
         held = values.data_ptr(), meta.data_ptr(), shared.data_ptr(), x.data_ptr()
-        if not (held[0] | held[1] | held[2] | held[3]) & 15:
+        if not (held[0] | held[1] | held[2] | held[3]) & chosen.align:
             run, launch = chosen.run, chosen.launch
             assert run is not None and launch is not None
             out = x.new_empty_strided(chosen.shape, chosen.strides)
@@ -115,6 +116,8 @@ def _prepared(
     bias = None if bias is None else bias.contiguous()
     if chosen.plan == "nothing":
         return empty_result(x, rows, turned)
+    if chosen.plan == "any":  # with a bias that had to be brought into order
+        return linear(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
     if chosen.launch is not None:
         held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
         if (held[0] | held[1] | held[2]) & 15:  # bulk copies start at multiples of 16 bytes
@@ -123,8 +126,7 @@ def _prepared(
         if chosen.plan == "few":
             return _few(held, x, bias, turned, chosen)
         return _many(held, shared, x, bias, turned, m, chosen)
-    run = _any if chosen.plan == "any" else _dense
-    return run(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
+    return _dense(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
 
 
 def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
@@ -159,7 +161,7 @@ def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None
     if plan == "few":
         count = min(tokens, vnm_plan.FEW_LAUNCH)
         launch: vnm_plan.Launch | None = vnm_plan.few(
-            count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation
+            count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation, processors(device)
         )
         sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
     elif plan == "many":
@@ -170,33 +172,44 @@ def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None
         )
         sizes = (rows, inside[1], inside[0], vnm_plan.sharing(v), tokens, steps)
         plan = plan if launch is not None else "dense"
+    elif plan == "any":
+        launch = vnm_plan.plain(tokens, rows)
+        sizes = (rows, cols, m, v, tokens, steps)
     else:
         launch = None
     chosen = Chosen(plan)
     if launch is not None:
-        chosen = Chosen(plan, _function(plan, launch, device), launch, sizes)
-        chosen = _known(chosen, x, bias, m, given, turned)
+        chosen = Chosen(plan, _function(plan, launch, device, ELEMENTS[dtype]), launch, sizes)
+        chosen = _known(chosen, x, bias, m, given, turned, activation)
     if len(_chosen) >= _MOST_CHOSEN:
         _chosen.clear()
     _chosen[key] = chosen
     return chosen
 
 
-def _function(plan: str, launch: vnm_plan.Launch, device: int) -> Function:
+def _function(plan: str, launch: vnm_plan.Launch, device: int, element: int) -> Function:
+    if plan == "any":
+        return kernel(launch.name, device, element)
     parameters = _MAPPED if plan == "many" else _PROBLEM
     return function(
         launch.source, launch.name, device, parameters, shared=launch.shared, chained=launch.chained, **launch.macros
     )
 
 
-def _known(chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, turned: bool) -> Chosen:
+def _known(
+    chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, turned: bool, activation: int
+) -> Chosen:
     """Return a plan with all that is known of its calls, if x can be read as it lies."""
     (rows, wide, group, _, tokens, steps), launch = chosen.sizes, chosen.launch
     assert launch is not None
     compacts = group != m
+    lead = -(-tokens // 8) * 8 if turned else rows
+    strides = (1, lead) if turned else (lead, 1)
     line, long = (x.stride(1), tokens) if given else (x.stride(0), x.shape[1])
     fits = x.stride(0 if given else 1) == 1 and (compacts or (line % 8 == 0 and line >= long and 2 * line < _LINE))
-    if chosen.plan == "few":
+    if chosen.plan == "any":
+        fits = True
+    elif chosen.plan == "few":
         fits = fits and not given and not turned and tokens <= vnm_plan.FEW_LAUNCH
     else:
         fits = fits and given != launch.macros["X_TOKENS"] and launch.macros["OUT"] > 0
@@ -206,17 +219,19 @@ def _known(chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, 
         line = wide
         run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
         chosen = chosen._replace(compact=run, compacted=(tokens, x.shape[1], m, steps))
-    lead = -(-tokens // 8) * 8 if turned else rows
-    rest = (*chosen.sizes, 2 * line, 2 * lead, *launch.tiles)
-    across = (tokens, rows) if turned else (rows, tokens)
+    chosen = chosen._replace(direct=True, shape=(tokens, rows), strides=strides)
+    if chosen.plan == "any":
+        return chosen._replace(rest=(*chosen.sizes, *x.stride(), *strides, activation), align=0)
     return chosen._replace(
-        direct=True,
-        rest=rest,
-        shape=(tokens, rows),
-        strides=(1, lead) if turned else (lead, 1),
-        place=(*across, 2 * lead) if chosen.plan == "many" else None,
+        rest=(*chosen.sizes, 2 * line, 2 * lead, *launch.tiles),
+        place=_place(tokens, rows, 2 * lead, turned) if chosen.plan == "many" else None,
         source=_source(chosen, 2 * line),
     )
+
+
+def _place(tokens: int, rows: int, line: int, turned: bool) -> tuple[int, int, int, int]:
+    """Return what the tensor map of the result is made of, beside its address; ``line`` in bytes."""
+    return (tokens, rows, line, 16) if turned else (rows, tokens, line, 64)  # a warp writes 16 rows of features
 
 
 def _source(chosen: Chosen, line: int) -> tuple[int, int, int, int] | None:
@@ -285,31 +300,10 @@ def _many(
     ends = (x.data_ptr(), to, 0 if bias is None else bias.data_ptr())
     place = _UNMAPPED
     if launch.macros["OUT"]:
-        place = tensor_map(to, *((tokens, rows) if turned else (rows, tokens)), 2 * result)
+        place = tensor_map(to, *_place(tokens, rows, 2 * result, turned))
     source = _source(chosen, 2 * line)
     where = _UNMAPPED if source is None else tensor_map(ends[0], *source)
     run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place, where)
-    return out
-
-
-def _any(
-    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
-    activation: int, turned: bool,
-) -> Tensor:  # fmt: skip
-    tokens, device = x.shape[0], values.get_device()
-    out = empty_result(x, rows, turned)
-    kernel("vnm_any", device, ELEMENTS[values.dtype])(
-        (-(-rows // 128), min(-(-tokens // 4), 65535), 1),
-        128,
-        *_arguments(values, shared, meta, rows, cols, v, m),
-        x.data_ptr(),
-        *x.stride(),
-        0 if bias is None else bias.data_ptr(),
-        out.data_ptr(),
-        *out.stride(),
-        tokens,
-        activation,
-    )
     return out
 
 

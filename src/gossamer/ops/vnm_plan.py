@@ -22,8 +22,6 @@ FEW_TOKENS_ALONE = 512
 ANY_TOKENS = 16
 #: Tokens of one launch of ``few``.
 FEW_LAUNCH = 16
-#: Blocks of 64 rows that fill a GPU: with fewer, two blocks of threads share the columns.
-_FULL = 192
 _SHARED = 232448  # bytes that a block may have on compute capability 9.0
 _ALL = 1 << 30
 
@@ -61,30 +59,52 @@ def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
     return "any" if tokens <= ANY_TOKENS else "dense"
 
 
+def plain(tokens: int, rows: int) -> Launch:
+    """Return the launch of ``vnm_any``."""
+    return Launch("vnm_any.cu", "vnm_any", {}, (-(-rows // 128), min(-(-tokens // 4), 65535), 1), 128, 0)
+
+
 def few(
     tokens: int, rows: int, cols: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int,
+    processors: int,
 ) -> Launch:  # fmt: skip
     """Return the launch of ``vnm_few`` for up to 16 tokens, whose lines start at multiples of 16 bytes."""
     new = capability >= (9, 0)
     tiles, sets = 1 if tokens <= 8 else 2, 4 if v % 64 else 1
     gather = 0 if m == 4 else 1 + m // 8 if m % 8 == 0 and m <= 32 and cols % 8 == 0 else 1
-    full = rows > 64 * _FULL
-    high = 2 if full and tiles == 2 and v % 128 == 0 and m != 8 else 1  # blocks of 64 rows that share x
-    blocks = -(-rows // (64 * high))
-    cluster = 2 if new and sets == 1 and not full else 1
-    warps = 8 if new and sets == 1 else 4
-    depth = 2 if new and (m == 8 if not full else m == 4 or (m == 8 and tiles == 1)) else 1
-    # set up early, two blocks of a small grid may share a processor: too much where gathering binds
-    chained = new and (full or m != 8)
-    ring = warps * depth * high * 4608 if new else 0
-    columns = (2 if sets == 1 and gather <= 2 else sets) * tiles * 8 * 144  # of x, for a warp: two buffers or all lists
+    steps = -(-cols // (16 * m))
+    high, cluster, warps = 1, 1, 4
+    if new and sets == 1:
+        high, cluster, warps = _few_shape(-(-rows // 64), steps, tiles, m, v, processors)
+    blocks = -(-rows // (64 * high)) * cluster
+    alone = new and sets == 1 and (high > 1 or blocks <= processors)
+    pieces = warps * (high * 4608 + 8) if new else 0
+    columns = sets * tiles * 8 * 144  # of x, for a warp
     sums = warps * tiles * 8 * (64 * high + 4) * 4
-    shared = max(ring + warps * columns + 8 * warps * depth, sums)
+    # set up while the kernel before ends, two blocks could share a processor while another has none: no room for two
+    shared = max(pieces + warps * columns, sums, _SHARED // 2 + 1024 if alone else 0)
     macros = {
-        "ELEMENT": element, "NT": tiles, "RT": high, "WARPS": warps, "DEPTH": depth, "CLUSTER": cluster, "SETS": sets,
-        "GATHER": gather, "ACT": activation,
+        "ELEMENT": element, "NT": tiles, "RT": high, "WARPS": warps, "CLUSTER": cluster, "SETS": sets,
+        "GATHER": gather, "ALONE": int(alone), "ACT": activation,
     }  # fmt: skip
-    return Launch("vnm_few.cu", "vnm_few", macros, (blocks * cluster, 1, 1), 32 * warps, shared, chained=chained)
+    return Launch("vnm_few.cu", "vnm_few", macros, (blocks, 1, 1), 32 * warps, shared, chained=new)
+
+
+def _few_shape(blocks: int, steps: int, tiles: int, m: int, v: int, processors: int) -> tuple[int, int, int]:
+    """Return blocks of 64 rows of a cluster, blocks of threads in it, and their warps.
+
+    By what was fastest on an H200, for 16 to 224 blocks of 64 rows and 4096 or 14336 columns. More rows for a cluster
+    gather x less often, more blocks in it add up more sums.
+    """
+    if blocks > 128:
+        high = 2 if v % 128 == 0 and (m == 4 or (m <= 8) == (tiles == 1)) else 1
+        return high, 1, 8
+    if blocks > 32:
+        return 1, 2, 16 if steps >= 48 and 2 * blocks <= processors else 8
+    cluster = 8
+    while cluster > 1 and steps < 4 * cluster:
+        cluster //= 2
+    return 1, cluster, 4
 
 
 #: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
@@ -153,7 +173,7 @@ def _tiles(shape: Shape, rows: int, tokens: int) -> tuple[int, int]:
 
 
 def _blocks(tiles: tuple[int, int], processors: int) -> int:
-    """Return how many blocks of threads take the tiles: no more than the last wave needs, which saves power and lists."""
+    """Return how many blocks of threads take the tiles: no more than the last wave needs, to save power and lists."""
     all = tiles[0] * tiles[1]
     return -(-all // -(-all // processors))
 

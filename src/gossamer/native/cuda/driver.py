@@ -97,6 +97,7 @@ class _Local(threading.local):
         start = ctypes.addressof(self.arguments)
         self._each = (ctypes.c_void_p * len(offsets))(*(start + offset for offset in offsets))
         self.at = ctypes.addressof(self.config), ctypes.addressof(self._each)
+        self.shape: tuple[Any, ...] = ()  # stream, grid and threads that the configuration holds
 
 
 def _offsets(parameters: str) -> list[int]:
@@ -151,7 +152,10 @@ class Function:
         """Launch a grid of blocks of so many threads on torch's current stream of the device."""
         local, device = self._local, self._device
         self._pack(local.arguments, 0, *arguments)
-        _CONFIG.pack_into(local.config, 0, *grid, threads, 1, 1, self._shared, self._stream(device), *self._tail)
+        stream = self._stream(device)
+        if local.shape != (stream, grid, threads):
+            _CONFIG.pack_into(local.config, 0, *grid, threads, 1, 1, self._shared, stream, *self._tail)
+            local.shape = (stream, grid, threads)
         if self._current() == device:
             config, each = local.at
             error = self._launch(config, self._handle, each, None)
@@ -174,7 +178,7 @@ class Function:
 
 
 @lru_cache(maxsize=4096)
-def tensor_map(address: int, width: int, height: int, line: int, lines: int = 64) -> bytes:
+def tensor_map(address: int, width: int, height: int, line: int, lines: int) -> bytes:
     """Return how the copy engine finds boxes of a matrix of 16-bit numbers, 128-byte swizzled in shared memory.
 
     Parameters

@@ -122,10 +122,8 @@ __device__ __forceinline__ int lds8(unsigned at) {
   return v;
 }
 
-// Copies of this thread: those so far are a group; wait until no group, or no copy, is on its way.
-__device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_groups() { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
-__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;"); }
+// Until no copy of this thread is on its way.
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 __device__ __forceinline__ unsigned pack2(float low, float high) {
   unsigned r;

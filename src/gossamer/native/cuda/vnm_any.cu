@@ -11,12 +11,24 @@ struct Strided {
   i64 token, feature;
 };
 
-extern "C" __global__ void __launch_bounds__(128)
-vnm_any(Vnm w, const Element* x, Strided at, const Element* bias, Element* y, Strided to, i64 tokens, i64 activation) {
+struct Problem {
+  const Element* values;
+  const u32* meta;
+  const u8* cols;
+  const Element* x;
+  Element* y;
+  const Element* bias;
+  i64 rows, width, m, v, tokens, steps;
+  Strided at, to;  // from one element of x, or y, to the next
+  i64 activation;
+};
+
+extern "C" __global__ void __launch_bounds__(128) vnm_any(const __grid_constant__ Problem p) {
+  const Vnm w{p.values, p.meta, p.cols, p.rows, p.width, p.steps, p.v, p.m};
   const i64 row = i64(blockIdx.x) * 128 + threadIdx.x;
   if (row >= w.rows) return;
-  for (i64 start = i64(blockIdx.y) * TOKENS; start < tokens; start += i64(gridDim.y) * TOKENS) {
-    const int count = int(tokens - start < TOKENS ? tokens - start : TOKENS);
+  for (i64 start = i64(blockIdx.y) * TOKENS; start < p.tokens; start += i64(gridDim.y) * TOKENS) {
+    const int count = int(p.tokens - start < TOKENS ? p.tokens - start : TOKENS);
     float sum[TOKENS] = {};
     const i64 groups = (w.width + w.m - 1) / w.m;
     for (i64 group = 0; group < groups; group++) {
@@ -27,14 +39,14 @@ vnm_any(Vnm w, const Element* x, Strided at, const Element* bias, Element* y, St
 #pragma unroll
       for (int t = 0; t < TOKENS; t++) {
         if (t >= count) break;
-        const Element* token = x + (start + t) * at.token;
-        if (first < w.width) sum[t] = fmaf(a, widen(token[first * at.feature]), sum[t]);
-        if (second < w.width) sum[t] = fmaf(b, widen(token[second * at.feature]), sum[t]);
+        const Element* token = p.x + (start + t) * p.at.token;
+        if (first < w.width) sum[t] = fmaf(a, widen(token[first * p.at.feature]), sum[t]);
+        if (second < w.width) sum[t] = fmaf(b, widen(token[second * p.at.feature]), sum[t]);
       }
     }
-    const float shift = bias ? widen(bias[row]) : 0.f;
+    const float shift = p.bias ? widen(p.bias[row]) : 0.f;
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
-      if (t < count) y[(start + t) * to.token + row * to.feature] = narrow(activated(sum[t] + shift, int(activation)));
+      if (t < count) p.y[(start + t) * p.to.token + row * p.to.feature] = narrow(activated(sum[t] + shift, int(p.activation)));
   }
 }

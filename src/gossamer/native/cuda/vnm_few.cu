@@ -13,21 +13,19 @@
 //
 // Macros: ELEMENT (0 float16, 1 bfloat16), NT, RT (2: v is a multiple of 128, or all rows), WARPS, DEPTH, CLUSTER, SETS (1: v
 // is a multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4; 1: any m; else m = 8 (GATHER - 1), k a multiple of 8: 8
-// columns are one load), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
+// columns are one load), ALONE (1: no two blocks share a processor), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
 #include "tensor_cores.cuh"
 
 #define THREADS (32 * WARPS)
 #define PIECE (4608 * RT)
 #define PITCH 144  // bytes of a token's 64 columns in shared memory: no bank conflicts
-#define EAGER (SETS == 1 && GATHER <= 2)  // x of the next piece is on its way while this one is multiplied
 constexpr int X_BYTES = SETS * NT * 8 * PITCH;
 #if __CUDA_ARCH__ >= 900
-constexpr int SMEM_X = WARPS * DEPTH * PIECE;
+constexpr int SMEM_X = WARPS * PIECE;
 #else
 constexpr int SMEM_X = 0;
 #endif
-constexpr int BUFFERS = EAGER ? 2 : 1;
-constexpr int SMEM_BAR = SMEM_X + WARPS * BUFFERS * X_BYTES;
+constexpr int SMEM_BAR = SMEM_X + WARPS * X_BYTES;
 
 struct Problem {
   const char* values;
@@ -42,50 +40,47 @@ struct Problem {
   int unused[2];           // vnm_many has more sizes; both are launched alike
 };
 
-// The pieces of a warp: every WARPS-th step from `step` on, DEPTH of them on their way.
+// The pieces of a warp: every WARPS-th step, the next one on its way.
 struct Stream {
   const char* values;
   const char* meta;
   int stride;  // blocks of 64 rows: those of a step lie one after the other
   int blocks;  // of this piece: the last may have one less than RT
   unsigned at, bar;
-  int ahead, end, slot = 0, phase = 0;
+  int ahead, end, phase = 0;
   int turn, count;  // of steps
 
   // Blocks begin at different steps, so that they don't ask for the same x at once. Where columns are gathered this did not
   // pay: there it is better that two blocks of a processor find what the other has fetched in the first cache.
   __device__ __forceinline__ int at_step(int step) const { return GATHER || step + turn < end ? step + turn : step + turn - count; }
 
-  __device__ __forceinline__ void fetch(int to, int lane) {
+  __device__ __forceinline__ void fetch(int lane) {
 #if __CUDA_ARCH__ >= 900
     if (ahead < end && lane == 0) {
-      expect_tx(bar + to * 8, blocks * 4608);
-      bulk_copy(at + to * PIECE, values + (long long)at_step(ahead) * stride * 4096, blocks * 4096, bar + to * 8);
-      bulk_copy(at + to * PIECE + RT * 4096, meta + (long long)at_step(ahead) * stride * 512, blocks * 512, bar + to * 8);
+      long long from = (long long)at_step(ahead) * stride;
+      expect_tx(bar, blocks * 4608);
+      bulk_copy(at, values + from * 4096, blocks * 4096, bar);
+      bulk_copy(at + RT * 4096, meta + from * 512, blocks * 512, bar);
     }
     ahead += WARPS;
 #endif
   }
 
   __device__ __forceinline__ void prepare(unsigned smem, int from, int to, int warp, int lane) {
-    at = smem + warp * DEPTH * PIECE, bar = smem + SMEM_BAR + warp * DEPTH * 8;
+    at = smem + warp * PIECE, bar = smem + SMEM_BAR + warp * 8;
     ahead = from + warp, end = to, count = to - from;
     turn = GATHER || !count ? 0 : blockIdx.x / CLUSTER * 5 % count;
 #if __CUDA_ARCH__ >= 900
-    if (lane == 0)
-      for (int i = 0; i < DEPTH; ++i) init_bar(bar + i * 8, 1);
+    if (lane == 0) init_bar(bar, 1);
     fence_bars();
     __syncwarp();
 #endif
   }
 
-  __device__ __forceinline__ void begin(int lane) {
-    for (int i = 0; i < DEPTH; ++i) fetch(i, lane);
-  }
-
   __device__ __forceinline__ void arrived() {
 #if __CUDA_ARCH__ >= 900
-    wait(bar + slot * 8, phase);
+    wait(bar, phase);
+    phase ^= 1;
 #endif
   }
 
@@ -93,10 +88,9 @@ struct Stream {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
 #if __CUDA_ARCH__ >= 900
-      unsigned from = at + slot * PIECE;
-      a[i][0] = lds128(from + block * 4096 + i * 1024 + lane * 16);
-      a[i][1] = lds128(from + block * 4096 + i * 1024 + 512 + lane * 16);
-      m[i] = lds32(from + RT * 4096 + block * 512 + i * 128 + lane * 4);
+      a[i][0] = lds128(at + block * 4096 + i * 1024 + lane * 16);
+      a[i][1] = lds128(at + block * 4096 + i * 1024 + 512 + lane * 16);
+      m[i] = lds32(at + RT * 4096 + block * 512 + i * 128 + lane * 4);
 #else
       const uint4* from = (const uint4*)(values + ((long long)step * stride + block) * 4096 + i * 1024) + lane;
       a[i][0] = __ldg(from), a[i][1] = __ldg(from + 32);
@@ -105,12 +99,12 @@ struct Stream {
     }
   }
 
+  // What was taken is no longer needed where it was.
   __device__ __forceinline__ void next(int lane) {
 #if __CUDA_ARCH__ >= 900
     fence_async();
     __syncwarp();
-    fetch(slot, lane);
-    if (++slot == DEPTH) slot = 0, phase ^= 1;
+    fetch(lane);
 #endif
   }
 };
@@ -130,8 +124,13 @@ struct Picks {
     }
   }
 
-  __device__ __forceinline__ unsigned operator()(uint4 x, int i) const {
-    return __byte_perm(__byte_perm(x.x, x.y, in[i]), __byte_perm(x.z, x.w, in[i]), word[i]);
+  // The four columns, of which those that are not here stay what they are.
+  __device__ __forceinline__ void into(unsigned (&found)[2], uint4 x, bool more) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      unsigned w = __byte_perm(__byte_perm(x.x, x.y, in[i]), __byte_perm(x.z, x.w, in[i]), word[i]);
+      found[i] = more ? __byte_perm(found[i], w, here[i]) : w;
+    }
   }
 };
 #endif
@@ -139,96 +138,36 @@ struct Picks {
 // The columns of x that a piece needs: [token][64 columns] in shared memory. A lane has one group of m columns, for every
 // second token; m = 4 is copied as it is.
 struct Columns {
-  int lane, list;
-  unsigned cols;  // positions of the four columns, in the step after
-
-  __device__ __forceinline__ void look(const Problem& p, int step) {
-#if GATHER
-    if (step < p.steps) cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15));
-#endif
-  }
+  int lane;
 
 #if GATHER > 1
-  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k) {
-    return token < p.tokens && k < p.k ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
+  // Eight columns, if there are: `left` of the group's begin here.
+  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k, int left) {
+    return token < p.tokens && k < p.k && left > 0 ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
   }
 #endif
 
-#if EAGER
-#if GATHER == 2
-  unsigned mine;
-  uint4 held[NT * 4];
-#elif GATHER
-  u16 held[NT * 4][4];
-#endif
-
-  // Loads are issued here, and stored by `keep`.
-  __device__ __forceinline__ void fetch(const Problem& p, int step, unsigned to) {
+  // Those of step `step` for the rows of list `list`.
+  __device__ __forceinline__ void gather(const Problem& p, int list, int step, unsigned to) {
 #if GATHER
-    int k = (step * 16 + (lane & 15)) * p.m;
-#if GATHER == 2
-    mine = cols;
-#endif
-#pragma unroll
-    for (int i = 0; i < NT * 4; ++i) {
-      int token = 2 * i + (lane >> 4);
-#if GATHER == 2
-      held[i] = eight(p, token, k);
-#else
-      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
-#pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        int col = (cols >> (8 * c)) & 255;
-        held[i][c] = token < p.tokens && k + col < p.k ? __ldg(x + col) : 0;
-      }
-#endif
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < NT * 2; ++i) {
-      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
-      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
-      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
-    }
-    commit_copies();
-#endif
-  }
-
-  __device__ __forceinline__ void keep(unsigned to) {
-#if GATHER
-#if GATHER == 2
-    Picks pick(mine, 0);
-#endif
-#pragma unroll
-    for (int i = 0; i < NT * 4; ++i) {
-#if GATHER == 2
-      unsigned w[2] = {pick(held[i], 0), pick(held[i], 1)};
-#else
-      unsigned w[2] = {held[i][0] | (unsigned)held[i][1] << 16, held[i][2] | (unsigned)held[i][3] << 16};
-#endif
-      sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, w[0], w[1]);
-    }
-#else
-    wait_for_groups();
-#endif
-  }
-#else
-  // A group's four columns for all tokens, at once.
-  __device__ __forceinline__ void gather(const Problem& p, int step, unsigned to) {
-    look(p, step);
+    unsigned cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15));
     int k = (step * 16 + (lane & 15)) * p.m;
     unsigned found[NT * 4][2];
 #if GATHER > 1
 #pragma unroll
-    for (int e = 0; e < GATHER - 1; ++e) {
-      Picks pick(cols, e);
-      uint4 x[NT * 4];
+    for (int first = 0; first < GATHER - 1; first += 2) {  // 16 columns are on their way at once
+      constexpr int ONCE = GATHER > 2 ? 2 : 1;
+      uint4 x[ONCE][NT * 4];
 #pragma unroll
-      for (int i = 0; i < NT * 4; ++i) x[i] = eight(p, 2 * i + (lane >> 4), k + e * 8);
+      for (int e = 0; e < ONCE; ++e)
 #pragma unroll
-      for (int i = 0; i < NT * 4; ++i)
+        for (int i = 0; i < NT * 4; ++i) x[e][i] = eight(p, 2 * i + (lane >> 4), k + (first + e) * 8, p.m - (first + e) * 8);
 #pragma unroll
-        for (int j = 0; j < 2; ++j) found[i][j] = e ? __byte_perm(found[i][j], pick(x[i], j), pick.here[j]) : pick(x[i], j);
+      for (int e = 0; e < ONCE; ++e) {
+        Picks pick(cols, first + e);
+#pragma unroll
+        for (int i = 0; i < NT * 4; ++i) pick.into(found[i], x[e][i], first + e);
+      }
     }
 #else
 #pragma unroll
@@ -246,8 +185,16 @@ struct Columns {
 #endif
 #pragma unroll
     for (int i = 0; i < NT * 4; ++i) sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, found[i][0], found[i][1]);
-  }
+#else
+#pragma unroll
+    for (int i = 0; i < NT * 2; ++i) {
+      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
+      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
+      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
+    }
+    wait_for_copies();
 #endif
+  }
 };
 
 // One piece: x of the step is at `x`, as the lanes' addresses for ldmatrix.
@@ -344,7 +291,7 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
   sync_cluster<CLUSTER>();  // another block may still read this one's sums
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
 #if CLUSTER > 1
   __cluster_dims__(CLUSTER, 1, 1)
 #endif
@@ -357,41 +304,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, RT == 1 ? 2 : 1)
   Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, all, min(RT, all - block)};
   w.prepare(smem, from, to, warp, lane);
   after_the_kernel_before();
-  w.begin(lane);
-  Columns x{lane, block * 64 / p.v};
+  w.fetch(lane);
+  Columns x{lane};
   float sum[RT][4][NT][4] = {};
-  unsigned here = smem + SMEM_X + warp * BUFFERS * X_BYTES;
-#if EAGER
-  unsigned there = here + X_BYTES;
-  x.look(p, step);
-  if (step < to) {
-    x.fetch(p, w.at_step(step), here);
-    x.look(p, step + WARPS);
-    x.keep(here);
-  }
-  __syncwarp();
-#endif
+  unsigned here = smem + SMEM_X + warp * X_BYTES;
 #pragma unroll 1
   for (; step < to; step += WARPS) {
-#if EAGER
-    bool more = step + WARPS < to;
-    if (more) {
-      x.fetch(p, w.at_step(step + WARPS), there);
-      x.look(p, step + 2 * WARPS);
-    }
-#else
-    for (int set = 0; set < SETS; ++set) {
-      x.list = (block * 64 + 16 * set) / p.v;
-      x.gather(p, step, here + set * NT * 8 * PITCH);
-    }
+    int at = w.at_step(step);
+    for (int set = 0; set < SETS; ++set) x.gather(p, (block * 64 + 16 * set) / p.v, at, here + set * NT * 8 * PITCH);
     __syncwarp();
-#endif
-    multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, w.at_step(step), lane);
-#if EAGER
-    if (more) x.keep(there);
-    unsigned swap = here;
-    here = there, there = swap;
-#endif
+    multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, at, lane);
     __syncwarp();
   }
   __syncthreads();

@@ -375,12 +375,22 @@ __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 
 #endif
 
 #if OUT
+// Whoever writes a box together: a warp has 16 rows of a feature-major block, which lie side by side; of a token-major one,
+// it has 16 columns, so there it is the warpgroup.
+#if Y_TOKENS
+#define TEAM 128
+__device__ __forceinline__ void sync_team(int group) { sync_some<128>(group + 2); }
+#else
+#define TEAM 32
+__device__ __forceinline__ void sync_team(int) { __syncwarp(); }
+#endif
+
 // The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
-// tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token.
+// tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token,
+// `slot` the next of OUT buffers.
 template <bool BIAS>
-__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0) {
+__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0, int& slot) {
   int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
-  unsigned base = smem + STAGES * B_BYTES + group * OUT * BLOCK;
   int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
 #pragma unroll
   for (int i = 0; i < MT; ++i) {
@@ -391,9 +401,10 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
     auto high = [&](float f) { return act(BIAS ? f + shift1 : f); };
 #pragma unroll
     for (int part = 0; part < NP * NB / 64; ++part) {
-      unsigned block = base + (i * (NP * NB / 64) + part) % OUT * BLOCK;
-      if (thread == 0) wait_until_read<OUT - 1>();
-      sync_some<128>(group + 2);
+      unsigned block = smem + STAGES * B_BYTES + (group * OUT + slot) * BLOCK;
+      if (++slot == OUT) slot = 0;
+      if (thread % TEAM == 0) wait_until_read<OUT - 1>();
+      sync_team(group);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
         const float* d = acc[i * NP + part / (NB / 64)] + 4 * (part % (NB / 64) * 8 + j);
@@ -406,10 +417,14 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
 #endif
       }
       fence_async();
-      sync_some<128>(group + 2);
-      if (thread == 0) {
+      sync_team(group);
+      if (thread % TEAM == 0) {
         int r = row0 + i * 64, n = n0 + part * 64;
-        tensor_store(&map, Y_TOKENS ? r : n, Y_TOKENS ? n : r, block);
+#if Y_TOKENS
+        tensor_store(&map, r, n, block);
+#else
+        tensor_store(&map, n, r + warp * 16, block + warp * 2048);
+#endif
       }
     }
   }
@@ -420,6 +435,7 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
   int group = threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
   Consumer c{smem, group % WM, group / WM, warp, lane};
   Tiles tiles(p);
+  [[maybe_unused]] int slot = 0;
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
     int tile_m = tile % p.tiles_m, row = (first_block(tile_m) + c.wm * MT) * 64;
     int n0 = tile / p.tiles_m * BN + c.wn * NP * NB;
@@ -433,9 +449,9 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
     c.multiply(acc, p.steps);
 #if OUT
     if (p.bias)
-      send<true>(p, map, smem, acc, group, row, n0);
+      send<true>(p, map, smem, acc, group, row, n0, slot);
     else
-      send<false>(p, map, smem, acc, group, row, n0);
+      send<false>(p, map, smem, acc, group, row, n0, slot);
 #else
 #pragma unroll
     for (int i = 0; i < MT * NP; ++i) store(p, acc[i], row + i / NP * 64 + warp * 16, n0 + i % NP * NB, lane);
