@@ -214,7 +214,7 @@ def test_a_chained_launch_says_so(lib):
 
 
 def test_a_tensor_map_is_made_once(lib):
-    made = [driver.tensor_map(4096, 100, 30, 208) for _ in range(3)]
+    made = [driver.tensor_map(4096, 100, 30, 208, 64) for _ in range(3)]
     ((at, kind, rank, address, sizes, strides, box, steps, *rest),) = lib.mapped
     assert at % 64 == 0 and (kind, rank, address) == (1, 2, 4096) and rest == [0, 3, 0, 0]
     assert [list(each) for each in (sizes, strides, box, steps)] == [[100, 30], [208], [64, 64], [1, 1]]

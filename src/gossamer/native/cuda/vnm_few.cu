@@ -1,19 +1,24 @@
 // y = act(x W' + bias) for a weight in packed V:N:M and up to 8 NT tokens (NT = 1 or 2): bound by the bytes of W.
 //
 // A cluster of blocks takes 64 RT rows; its blocks share the columns, and so do the WARPS warps of a block. A warp works
-// alone: it keeps DEPTH pieces of 64 RT rows x 64 compacted columns on their way into shared memory by bulk copies, gathers
-// the columns of x for a piece, multiplies by mma.sp.m16n8k32, and waits for nobody before the end. Sums are added in a
-// fixed order: by warps, then by blocks over distributed shared memory.
+// alone: a piece of 64 RT rows x 64 compacted columns is on its way into shared memory by bulk copies while it gathers the
+// columns of x for the piece before and multiplies by mma.sp.m16n8k32; it waits for nobody before the end. Sums are added
+// in a fixed order: by warps, then by blocks over distributed shared memory.
 //
-// Floor: the bytes of W, 1.125 * 2/m * 2 rows k, at 4.3 TB/s on an H200: 14336 x 4096 at 2:8 is 33 MB, 7.7 us. What a
-// launch costs beside it is about 3 us, half of which is hidden behind the kernel before: blocks are set up while it ends.
-// Tried, and slower: gathering all of x before the first piece (W waits for x: 12.1 us for 11.6 at 2:8 and one token, 28.5
-// for 25.8 at 2:4 and 16), asking for the first pieces of W in the second cache while the kernel before still runs (one
-// piece 0.7 us, eight 2 us slower), clusters of 4 and 8 (their last sums wait for the slowest block).
+// Floor: the bytes of W, 1.125 * 2/m * 2 rows k, at 4.3 TB/s on an H200: 14336 x 4096 at 2:8 is 33 MB, 7.7 us; measured
+// 10.3. An empty kernel takes 1.1. Of 14.5 us, 16 tokens, with parts left out: gathering 2, adding up 1.9 (0.9 since a
+// thread adds four rows at once), multiplying 1.5.
+// A kernel is set up while the one before it ends. Where blocks are no more than processors there must not be room for two
+// on one (ALONE): else some processors get two and others none, 14.8 us for 11.8 at 4096 x 14336, 2:8 and one token.
+// Tried, and slower: x of the next piece on its way during this one's products (its registers, and a wait for any load is
+// a wait for all: 12.9 us for 11.6 at 2:8, 16 tokens), more pieces on their way, x compacted by a kernel before this one
+// (W is asked for meanwhile: 2 us sooner at 4096 x 14336 and 16 tokens, nowhere else, and 5 us of CPU time), two lanes for
+// the 16 columns of a group at 2:16, or both halves of them at once (6 to 10 % slower), gathering all of x before the first
+// piece, asking for W in the second cache while the kernel before runs, clusters of 4 and 8 where 2 fill the GPU.
 //
-// Macros: ELEMENT (0 float16, 1 bfloat16), NT, RT (2: v is a multiple of 128, or all rows), WARPS, DEPTH, CLUSTER, SETS (1: v
-// is a multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4; 1: any m; else m = 8 (GATHER - 1), k a multiple of 8: 8
-// columns are one load), ALONE (1: no two blocks share a processor), ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
+// Macros: ELEMENT (0 float16, 1 bfloat16), NT, RT (2: v is a multiple of 128, or all rows), WARPS, CLUSTER, SETS (1: v is a
+// multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4; 1: any m; else m = 8 (GATHER - 1), k a multiple of 8: 8 columns
+// are one load), ALONE, ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
 #include "tensor_cores.cuh"
 
 #define THREADS (32 * WARPS)
@@ -141,33 +146,33 @@ struct Columns {
   int lane;
 
 #if GATHER > 1
-  // Eight columns, if there are: `left` of the group's begin here.
-  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k, int left) {
-    return token < p.tokens && k < p.k && left > 0 ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
+  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k) {
+    return token < p.tokens && k < p.k ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
   }
 #endif
 
   // Those of step `step` for the rows of list `list`.
   __device__ __forceinline__ void gather(const Problem& p, int list, int step, unsigned to) {
-#if GATHER
-    unsigned cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15));
+#if GATHER == 0
+#pragma unroll
+    for (int i = 0; i < NT * 2; ++i) {
+      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
+      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
+      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
+    }
+    wait_for_copies();
+#else
+    unsigned cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15)), found[NT * 4][2];
     int k = (step * 16 + (lane & 15)) * p.m;
-    unsigned found[NT * 4][2];
 #if GATHER > 1
 #pragma unroll
-    for (int first = 0; first < GATHER - 1; first += 2) {  // 16 columns are on their way at once
-      constexpr int ONCE = GATHER > 2 ? 2 : 1;
-      uint4 x[ONCE][NT * 4];
+    for (int e = 0; e < GATHER - 1; ++e) {
+      Picks pick(cols, e);
+      uint4 x[NT * 4];
 #pragma unroll
-      for (int e = 0; e < ONCE; ++e)
+      for (int i = 0; i < NT * 4; ++i) x[i] = eight(p, 2 * i + (lane >> 4), k + e * 8);
 #pragma unroll
-        for (int i = 0; i < NT * 4; ++i) x[e][i] = eight(p, 2 * i + (lane >> 4), k + (first + e) * 8, p.m - (first + e) * 8);
-#pragma unroll
-      for (int e = 0; e < ONCE; ++e) {
-        Picks pick(cols, first + e);
-#pragma unroll
-        for (int i = 0; i < NT * 4; ++i) pick.into(found[i], x[e][i], first + e);
-      }
+      for (int i = 0; i < NT * 4; ++i) pick.into(found[i], x[i], e);
     }
 #else
 #pragma unroll
@@ -185,14 +190,6 @@ struct Columns {
 #endif
 #pragma unroll
     for (int i = 0; i < NT * 4; ++i) sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, found[i][0], found[i][1]);
-#else
-#pragma unroll
-    for (int i = 0; i < NT * 2; ++i) {
-      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
-      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
-      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
-    }
-    wait_for_copies();
 #endif
   }
 };

@@ -3,24 +3,29 @@
 // A block takes tiles of BM rows x BN tokens, one after the other. FEEDERS of its threads feed a ring of STAGES buffers:
 // 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
 // 128-byte swizzled shared memory; where all columns are needed (m = 4), one thread has the copy engine bring boxes of X.
-// Two warpgroups multiply, W from shared memory to registers, in whose order it lies.
+// Two warpgroups multiply, or three, W from shared memory to registers, in whose order it lies.
 //
-// Bounds on an H200, for a step of 256 rows x 128 tokens x 64 columns: tensor cores 512 cycles at their peak. Shared memory
-// 928: wgmma reads B again for every 64 rows (64 KB), X is written (16 KB), W written and read (36 KB), at 128 bytes a
-// cycle. Measured at m = 4: 920 cycles, shared memory 85 % busy, at 1.6 GHz, to which the GPU slows down for its power
-// limit; 128 x 256 writes more of X and less of W, and runs at 870. L2, X and W together: 8 TB/s, nearly all it has.
-// The result of 4096 x 4096, 33 MB, takes torch's fill_ 11 us to write; that is all that 2:100 may take at 15 times cuBLAS.
-// Results leave by the copy engine (send), so that a tile's writing goes on under the next tile: 2 us of 44 at 2:16.
+// Bounds on an H200, for a step of 64 columns: wgmma reads B again for every 64 rows, X is written, W written and read, at
+// 128 bytes a cycle. That is 928 cycles for 256 rows x 128 tokens and 890 for 128 x 256, of which tensor cores need 512 at
+// their peak; 1240 for 192 x 256, 7 % less for the same work. Three warpgroups have the registers for that: 160 each, for
+// one fragment of W (none of its loads is hidden behind its own products, but behind those of the other two); 8 blocks of
+// 64 rows become tiles of 2, 3 and 3, so that no processor has more to do than another. 2:4 took 130 us before, 124 now.
+// All of it runs at the power limit: for seconds on end, cuBLAS at 1560 MHz of 1980 and 2:4 at 1410 (200 and 159 us).
+// The result of 4096 x 4096 costs 5 us in any case (43 us at 2:16, 38 if nothing is stored): the copy engine alone writes
+// its 33 MB in 8 us, torch's fill_ in 11.
 // Tried, and slower: W straight from global memory to registers (L2 is then the bound, and its latency); pairs of blocks
-// that share W by multicast (no change: shared memory is the bound); bulk copies of 4 KB of W (30 % slower: hence the
+// that share W by multicast (no change), or X (1.8 times as long); bulk copies of 4 KB of W (30 % slower: hence the
 // order of the values); results through shared memory and one bulk copy a row (the copies are too small); arriving at
 // barriers after cp.async.wait_group and a proxy fence in the feeding threads (the fence waits for all copies in flight);
-// tiles of 256 x 176, whose three waves move 6 % less (104 us for 80 at 2:8: three warps are too few to gather).
+// tiles of 256 x 176; three warpgroups with gathered columns (128 threads are too few to gather 256 tokens: 79.6 us for
+// 76.8 at 2:8); a warpgroup two or four steps ahead of the other, so that one stores while the other multiplies (the ring
+// is then too short: 0 to 2 % slower, and 3 % faster at 2:100); two blocks a processor of 128 x 128 (29.5 us for 26.8 at
+// 2:32); three or four buffers of results for two (no change).
 //
-// Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens, FEEDERS (128 or 256; NB = 256
-// leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of 64 x 64 results that a warpgroup has on their way; 0: it stores
-// from registers), GATHER (0: all columns, m = 4), X_TOKENS (1: X is token-major; GATHER = 0 only), Y_TOKENS (1: D is
-// token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
+// Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens (2 NB where they are three),
+// FEEDERS (128 or 256; NB = 256 leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of
+// 64 x 64 results that a warpgroup has on their way; 0: it stores from registers), GATHER (0: all columns, m = 4), X_TOKENS
+// (1: X is token-major; GATHER = 0 only), Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
 #include "tensor_cores.cuh"
 #include "wgmma.cuh"
 
@@ -460,7 +465,7 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
   wait_until_read<0>();  // the end of the kernel waits for the rest
 }
 
-extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1) 
+extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1)
 vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map y, const __grid_constant__ Map x) {
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
