@@ -2,7 +2,7 @@
 
     python benchmarks/gpu.py               all of it; writes results/gpu-<name>.json, table and plot of the docs
     python benchmarks/gpu.py --quick       the first rows of each part
-    python benchmarks/gpu.py --only mlp    products, few, mlp, rows, overhead, pattern or ceilings
+    python benchmarks/gpu.py --only mlp    products, few, mlp, rows, overhead, pattern, ceilings or sustained
 
 Random weights, random masks of the pattern, random activations, float16, float32 sums. Everything goes through
 ``F.linear`` or a model's own call, is captured in a CUDA graph and replayed, contenders interleaved; the median counts.
@@ -34,7 +34,9 @@ from torch import Tensor, nn  # noqa: E402
 import gossamer as gs  # noqa: E402
 from benchmarks.gpu_plot import DOCS, PLOT, floor_of, plot, table  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedVNM  # noqa: E402
+from gossamer.native.cuda import driver  # noqa: E402
 from gossamer.ops.transpose_cuda import feature_major  # noqa: E402
+from gossamer.ops.vnm_cuda import processors  # noqa: E402
 
 RESULTS = HERE / "results"
 Call = Callable[[], Any]
@@ -290,12 +292,52 @@ def pattern(quick: bool) -> dict[str, float]:
 
 
 def ceilings(quick: bool) -> dict[str, float]:
-    """Microseconds in which torch itself writes, or copies, a result of 4096 x 4096: no product can do without."""
+    """Microseconds that no product can do without: to start, and to write, or copy, a result of 4096 x 4096."""
     out, other = (torch.zeros(4096, 4096, device="cuda").half() for _ in range(2))
-    us = replayed({"fill": [lambda: out.fill_(1.0)], "copy": [lambda: other.copy_(out)]})
-    found = {f"{name} of 33 MB": round(each, 2) for name, each in us.items()}
+    calls: dict[str, list[Call]] = {
+        "fill_ of 33 MB": [lambda: out.fill_(1.0)], "copy_ of 33 MB": [lambda: other.copy_(out)]
+    }  # fmt: skip
+    if torch.cuda.get_device_capability() == (9, 0):
+        code = driver.cubin("ceilings.cu", "sm_90a", {}, folder=HERE)
+        boxes, nothing = (
+            driver.Function(driver._load(code, name, 0, shared), 0, name, parameters, shared, chained=True)
+            for name, parameters, shared in (("write_boxes", "128s i i", 65536), ("nothing", "i", 0))
+        )
+        place, blocks = driver.tensor_map(out.data_ptr(), 4096, 4096, 8192, 64), (processors(0), 1, 1)
+        calls["copy engine, 33 MB"] = [lambda: boxes(blocks, 32, place, 64, 64)]
+        calls["empty kernel"] = [lambda: nothing(blocks, 32, 0)]
+    found = {name: round(each, 2) for name, each in replayed(calls).items()}
     say("ceilings", found)
     return found
+
+
+def sustained(quick: bool) -> dict[str, dict[str, Any]]:
+    """Microseconds and clock where nothing else runs for a second and a half: the GPU slows down to its power limit."""
+    found: dict[str, dict[str, Any]] = {}
+    x = torch.randn(4096, 4096, device="cuda").half()
+    turned = feature_major(x)
+    for m in (4, 8) if quick else (4, 8, 16, 32):
+        dense, packed = weights(4096, 4096, 512, m)
+        calls: dict[str, Call] = {f"2:{m}": lambda packed=packed: F.linear(turned, packed)}
+        if m == 4:
+            calls = {"cuBLAS": lambda dense=dense: F.linear(x, dense), **calls}
+        for name, call in calls.items():
+            found[name] = alone(capture([call] * 50), 50)
+    say("sustained", found)
+    return found
+
+
+def alone(graph: torch.cuda.CUDAGraph, calls: int, seconds: float = 1.5) -> dict[str, Any]:
+    """A graph's time for each of its calls, and the clock that nvidia-smi sees towards the end."""
+    query, times, begin = None, [], time.perf_counter()
+    command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
+    while time.perf_counter() - begin < seconds:
+        taken = elapsed(graph) / calls
+        if time.perf_counter() - begin > 0.6 * seconds:
+            times.append(taken)
+            query = query or subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    clock, power = query.communicate()[0].strip().split(", ")[:2] if query else ("", "")
+    return {"us": round(statistics.median(times), 2), "clock": clock, "power": power}
 
 
 def cusparselt(quick: bool) -> dict[str, float]:
@@ -340,7 +382,7 @@ def say(part: str, row: dict[str, Any]) -> None:
 
 PARTS: dict[str, Callable[[bool], Any]] = {
     "products": products, "few": few, "mlp": mlp, "rows": rows_of, "overhead": overhead, "pattern": pattern,
-    "ceilings": ceilings, "cusparselt": cusparselt,
+    "ceilings": ceilings, "sustained": sustained, "cusparselt": cusparselt,
 }  # fmt: skip
 
 

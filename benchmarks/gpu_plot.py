@@ -91,7 +91,10 @@ def table(found: dict[str, Any]) -> str:
         lines += ["", f"**4096 x 4096 on the GPU**: {each}."]
     if "ceilings" in found:
         each = ", ".join(f"{name} {us:.1f} us" for name, us in found["ceilings"].items())
-        lines += ["", f"**Ceilings**, by torch itself: {each}."]
+        lines += ["", f"**Ceilings**: {each}."]
+    if "sustained" in found:
+        each = ", ".join(f"{name} {r['us']:.1f} us at {r['clock']}" for name, r in found["sustained"].items())
+        lines += ["", f"**For seconds on end**, 4096 x 4096 x 4096, v = 512: {each}."]
     if missed := floors_missed(found):
         lines += ["", "**Asked for and missed**: " + "; ".join(missed) + "."]
     if notes := found.get("notes"):
