@@ -90,6 +90,28 @@ def test_many_tiles_of_every_shape(v, m, processors, monkeypatch):
             assert_right(F.linear(each, weight, bias), x, dense, bias)
 
 
+@pytest.mark.parametrize(
+    ("rows", "cols", "m"),
+    [
+        (1000, 520, 8),
+        (2200, 3200, 4),
+        (2200, 6416, 8),
+        (8300, 520, 4),
+        (8300, 520, 8),
+        (8300, 1040, 16),
+        (4300, 1040, 32),
+    ],
+)
+def test_few_tokens_of_every_shape(rows, cols, m):
+    """Clusters of one to eight, 4 to 16 warps, 64 and 128 rows: what the plan takes for small and large layers."""
+    for v in ("all", 64):
+        dense, weight = packed(rows, cols, v, m)
+        bias = torch.randn(rows, device="cuda").half()
+        for tokens in (1, 8, 16):
+            x = torch.randn(tokens, cols, device="cuda").half()
+            assert_right(F.linear(x, weight, bias), x, dense, bias)
+
+
 @pytest.mark.parametrize("tokens", [5, 16, 300])
 def test_a_layer_waits_for_the_one_before(tokens):
     """Kernels may be set up while the one before still runs: what they read must be what that one wrote."""

@@ -56,9 +56,11 @@ def check(rows, cols, tokens, v, m, *, turned=False, dtype=torch.float16, activa
     [
         (64, 4104, 8, "all", 4), (130, 6204, 3, "all", 8), (70, 8192, 16, 64, 16), (100, 2056, 1, 16, 8),
         (64, 40000, 9, "all", 100), (65, 96, 5, "all", 32), (128, 12296, 12, 128, 24),
+        (2116, 3080, 2, "all", 4), (8204, 136, 3, "all", 8),
     ],
 )  # fmt: skip
-def test_few_tokens(rows, cols, tokens, v, m):
+def test_few_tokens(rows, cols, tokens, v, m, monkeypatch):
+    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
     check(
         rows,
         cols,
