@@ -57,7 +57,9 @@ def kernel(name: str, device: int, element: int) -> Function:
     found = _ready.get((name, device, element))
     if found is None:
         source, parameters = _KERNELS[name]
-        found = _ready[name, device, element] = function(source, name, device, parameters, ELEMENT=element)
+        chained = capability(device) >= (9, 0)
+        made = function(source, name, device, parameters, chained=chained, ELEMENT=element)
+        found = _ready[name, device, element] = made
     return found
 
 
@@ -224,14 +226,14 @@ def _known(
         return chosen._replace(rest=(*chosen.sizes, *x.stride(), *strides, activation), align=0)
     return chosen._replace(
         rest=(*chosen.sizes, 2 * line, 2 * lead, *launch.tiles),
-        place=_place(tokens, rows, 2 * lead, turned) if chosen.plan == "many" else None,
+        place=_place(launch, tokens, rows, 2 * lead, turned) if chosen.plan == "many" else None,
         source=_source(chosen, 2 * line),
     )
 
 
-def _place(tokens: int, rows: int, line: int, turned: bool) -> tuple[int, int, int, int]:
+def _place(launch: vnm_plan.Launch, tokens: int, rows: int, line: int, turned: bool) -> tuple[int, int, int, int]:
     """Return what the tensor map of the result is made of, beside its address; ``line`` in bytes."""
-    return (tokens, rows, line, 16) if turned else (rows, tokens, line, 64)  # a warp writes 16 rows of features
+    return (*((tokens, rows) if turned else (rows, tokens)), line, launch.macros["BOX"])
 
 
 def _source(chosen: Chosen, line: int) -> tuple[int, int, int, int] | None:
@@ -300,7 +302,7 @@ def _many(
     ends = (x.data_ptr(), to, 0 if bias is None else bias.data_ptr())
     place = _UNMAPPED
     if launch.macros["OUT"]:
-        place = tensor_map(to, *_place(tokens, rows, 2 * result, turned))
+        place = tensor_map(to, *_place(launch, tokens, rows, 2 * result, turned))
     source = _source(chosen, 2 * line)
     where = _UNMAPPED if source is None else tensor_map(ends[0], *source)
     run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place, where)

@@ -140,8 +140,8 @@ def many(
         return None
     macros = {
         "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": min(nb, 128) if wm == 3 else nb, "FEEDERS": feeders,
-        "STAGES": stages, "OUT": out, "GATHER": int(m != 4), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]),
-        "ACT": activation,
+        "STAGES": stages, "OUT": out, "BOX": 16 if out == 1 and not order[1] else 64, "GATHER": int(m != 4),
+        "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
     }  # fmt: skip
     tiles = _tiles(shape, rows, tokens)
     grid = (_blocks(tiles, processors), 1, 1)

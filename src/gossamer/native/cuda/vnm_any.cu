@@ -26,6 +26,7 @@ struct Problem {
 extern "C" __global__ void __launch_bounds__(128) vnm_any(const __grid_constant__ Problem p) {
   const Vnm w{p.values, p.meta, p.cols, p.rows, p.width, p.steps, p.v, p.m};
   const i64 row = i64(blockIdx.x) * 128 + threadIdx.x;
+  after_the_kernel_before();
   if (row >= w.rows) return;
   for (i64 start = i64(blockIdx.y) * TOKENS; start < p.tokens; start += i64(gridDim.y) * TOKENS) {
     const int count = int(p.tokens - start < TOKENS ? p.tokens - start : TOKENS);

@@ -9,6 +9,7 @@ extern "C" __global__ void __launch_bounds__(256)
 vnm_compact(const Element* x, i64 ld, const u8* cols, Element* out, i64 tokens, i64 width, i64 m, i64 steps) {
   const i64 pairs = steps * 8;  // of groups, in a token
   const i64 i = i64(blockIdx.x) * 256 + threadIdx.x;
+  after_the_kernel_before();
   if (i >= tokens * pairs) return;
   const i64 token = i / pairs, pair = i % pairs;
   const Element* line = x + token * ld;

@@ -7,6 +7,7 @@
 // dense (zero before) [rows][width], from the packed values.
 extern "C" __global__ void __launch_bounds__(256) vnm_decode(Vnm w, Element* dense, i64 groups) {
   const i64 i = i64(blockIdx.x) * 256 + threadIdx.x;
+  after_the_kernel_before();
   if (i >= w.rows * groups) return;
   const i64 row = i / groups, group = i % groups;
   i64 first, second;
@@ -19,6 +20,7 @@ extern "C" __global__ void __launch_bounds__(256) vnm_decode(Vnm w, Element* den
 // The packed values (zero before), from dense [rows][width]: what lies elsewhere is not read.
 extern "C" __global__ void __launch_bounds__(256) vnm_sample(Vnm w, const Element* dense, i64 groups, Element* values) {
   const i64 i = i64(blockIdx.x) * 256 + threadIdx.x;
+  after_the_kernel_before();
   if (i >= w.rows * groups) return;
   const i64 row = i / groups, group = i % groups;
   i64 first, second;

@@ -20,12 +20,14 @@
 // tiles of 256 x 176; three warpgroups with gathered columns (128 threads are too few to gather 256 tokens: 79.6 us for
 // 76.8 at 2:8); a warpgroup two or four steps ahead of the other, so that one stores while the other multiplies (the ring
 // is then too short: 0 to 2 % slower, and 3 % faster at 2:100); two blocks a processor of 128 x 128 (29.5 us for 26.8 at
-// 2:32); three or four buffers of results for two (no change).
+// 2:32); three or four buffers of results for two (no change); every warp sending its own (1 to 3 % slower, but where there
+// is one buffer only, 1 % faster).
 //
 // Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens (2 NB where they are three),
 // FEEDERS (128 or 256; NB = 256 leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of
-// 64 x 64 results that a warpgroup has on their way; 0: it stores from registers), GATHER (0: all columns, m = 4), X_TOKENS
-// (1: X is token-major; GATHER = 0 only), Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
+// 64 x 64 results that a warpgroup has on their way; 0: it stores from registers), BOX (lines of a block that leave
+// together: 64, or 16 where there is one buffer and D is feature-major), GATHER (0: all columns, m = 4), X_TOKENS (1: X is
+// token-major; GATHER = 0 only), Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
 #include "tensor_cores.cuh"
 #include "wgmma.cuh"
 
@@ -380,21 +382,21 @@ __device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 
 #endif
 
 #if OUT
-// Whoever writes a box together: a warp has 16 rows of a feature-major block, which lie side by side; of a token-major one,
-// it has 16 columns, so there it is the warpgroup.
-#if Y_TOKENS
-#define TEAM 128
-__device__ __forceinline__ void sync_team(int group) { sync_some<128>(group + 2); }
-#else
-#define TEAM 32
-__device__ __forceinline__ void sync_team(int) { __syncwarp(); }
-#endif
+// Who writes a box of BOX lines together: a warpgroup, or a warp, whose 16 rows of a feature-major block lie side by side.
+#define TEAM (2 * BOX)
+__device__ __forceinline__ void sync_team(int group) {
+  if (BOX == 64)
+    sync_some<128>(group + 2);
+  else
+    __syncwarp();
+}
 
 // The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
 // tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token,
 // `slot` the next of OUT buffers.
 template <bool BIAS>
 __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0, int& slot) {
+  static_assert(BOX == 64 || (BOX == 16 && !Y_TOKENS));
   int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
   int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
 #pragma unroll
@@ -425,11 +427,8 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
       sync_team(group);
       if (thread % TEAM == 0) {
         int r = row0 + i * 64, n = n0 + part * 64;
-#if Y_TOKENS
-        tensor_store(&map, r, n, block);
-#else
-        tensor_store(&map, n, r + warp * 16, block + warp * 2048);
-#endif
+        int line = thread / TEAM * BOX;
+        tensor_store(&map, Y_TOKENS ? r : n, (Y_TOKENS ? n : r) + line, block + line * 128);
       }
     }
   }
