@@ -97,8 +97,8 @@ def _few_shape(blocks: int, steps: int, tiles: int, m: int, v: int, processors: 
     gather x less often, more blocks in it add up more sums.
     """
     if blocks > 128:
-        high = 2 if v % 128 == 0 and (m == 4 or (m <= 8) == (tiles == 1)) else 1
-        return high, 1, 8
+        pays = m == 4 or (tiles == 1 if m <= 8 else tiles == 2)  # that 128 rows share what is gathered
+        return 2 if pays and v % 128 == 0 else 1, 1, 8
     if blocks > 32:
         return 1, 2, 16 if steps >= 48 and 2 * blocks <= processors else 8
     cluster = 8

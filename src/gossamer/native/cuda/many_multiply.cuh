@@ -1,0 +1,120 @@
+// vnm_many.cu: the warpgroups that multiply what is in the ring.
+#pragma once
+#include "many_tiles.cuh"
+#include "wgmma.cuh"
+
+using Sums = float[MT * NP][NB / 2];
+constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // bytes to the next 32 columns of X
+
+struct Consumer {
+  unsigned smem;
+  int wm, wn, warp, lane;
+  Ring ring;
+
+  __device__ __forceinline__ void release(int slot) {
+    if (lane == 0) arrive(empty_bar(smem, slot));
+  }
+
+  __device__ __forceinline__ void ready() {
+    wait(full_bar(smem, ring.slot), ring.phase);
+    if (GATHER) fence_async();  // what cp.async wrote is read by the tensor cores
+  }
+
+  // Where the values, the metadata and X of this thread lie in the ring.
+  __device__ __forceinline__ unsigned values() const {
+    return smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
+  }
+  __device__ __forceinline__ unsigned meta() const {
+    return smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
+  }
+  __device__ __forceinline__ unsigned long long x() const {
+    return descriptor(smem + ring.slot * B_BYTES + wn * NP * NB * 128, 8192, 1024);
+  }
+
+#if MIXED
+  // Three warpgroups have registers for 32 columns of W each: what one loads is hidden behind the products of the others.
+  __device__ __forceinline__ void multiply(Sums& acc, int steps) {
+#pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+      ready();
+      unsigned m = lds32(meta()), at = values();
+      unsigned long long desc = x();
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        uint4 a = lds128(at + half * 512);
+        begin_products();
+#pragma unroll
+        for (int part = 0; part < NP; ++part)
+          if (half == 0)
+            wgmma_sp<0, TURN>(acc[part], a, desc + part * (NB * 128 >> 4), m, s > 0);
+          else
+            wgmma_sp<1, TURN>(acc[part], a, desc + part * (NB * 128 >> 4) + (HALF >> 4), m, 1);
+        commit_products();
+        wait_for_products<0>();
+        hold(a, m);
+      }
+      release(ring.slot);
+      ring.next();
+    }
+  }
+
+  // A tile in which this warpgroup has no rows.
+  __device__ __forceinline__ void skip(int steps) {
+#pragma unroll 1
+    for (int s = 0; s < steps; ++s) {
+      ready();
+      release(ring.slot);
+      ring.next();
+    }
+  }
+#else
+  struct Fragment {  // 64 rows x 64 compacted columns of W
+    uint4 a[2];
+    unsigned meta;
+
+    __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
+      ::hold(a[0], meta);
+      ::hold(a[1]);
+    }
+  };
+
+  int held = -1;  // the slot that the product in flight reads
+
+  // One step, of number 2 n + ODD. Two fragments take turns: one is loaded while the product of the other runs.
+  template <int ODD>
+  __device__ __forceinline__ void step(Sums& acc, Fragment (&f)[2], bool first) {
+    ready();
+    unsigned at = values(), metadata = meta();
+    unsigned long long desc = x();
+#pragma unroll
+    for (int i = 0; i < MT; ++i) {
+      constexpr int SINGLE = MT == 1 ? ODD : 0;
+      Fragment& now = f[(i + SINGLE) & 1];
+      now.a[0] = lds128(at + i * 4096), now.a[1] = lds128(at + i * 4096 + 512), now.meta = lds32(metadata + i * 512);
+      begin_products();
+      wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta, !first);
+      wgmma_sp<1, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta, 1);
+      commit_products();
+      wait_for_products<1>();
+      f[(i + SINGLE + 1) & 1].hold();
+      if (i == 0) {  // the last product of the step before is complete
+        if (held >= 0) release(held);
+        held = ring.slot;
+      }
+    }
+    ring.next();
+  }
+
+  __device__ __forceinline__ void multiply(Sums& acc, int steps) {
+    Fragment f[2];
+    for (int s = 0; s < steps; s += 2) {
+      step<0>(acc, f, s == 0);
+      if (s + 1 < steps) step<1>(acc, f, false);
+    }
+    wait_for_products<0>();
+    f[0].hold(), f[1].hold();
+    release(held);
+    held = -1;
+  }
+#endif
+};

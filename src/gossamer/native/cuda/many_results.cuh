@@ -1,0 +1,93 @@
+// vnm_many.cu: from sums to D.
+#pragma once
+#include "many_multiply.cuh"
+
+#if !OUT
+// 16 rows x NB tokens of a warp, straight from registers: the four threads that hold 16 bytes together exchange what they
+// have, so that each stores 16 bytes.
+__device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 2], int row0, int n0, int lane) {
+  int g = lane >> 2, t = lane & 3;
+  float shift0 = p.bias && row0 + g < p.rows ? widen(p.bias[row0 + g]) : 0.f;
+  float shift1 = p.bias && row0 + g + 8 < p.rows ? widen(p.bias[row0 + g + 8]) : 0.f;
+#pragma unroll
+  for (int j = 0; j < NB / 8; j += 4) {
+    unsigned low[4], high[4];  // rows g and g + 8
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float* d = acc + 4 * (j + i);
+      low[i] = pack2(act(d[0] + shift0), act(d[1] + shift0));
+      high[i] = pack2(act(d[2] + shift1), act(d[3] + shift1));
+    }
+#if Y_TOKENS
+#pragma unroll
+    for (int i = 0; i < 4; i += 2) {
+      unsigned w[4] = {turn(low[i]), turn(high[i]), turn(low[i + 1]), turn(high[i + 1])};
+      exchange(w, t);
+      int token = n0 + (j + i + (t >> 1)) * 8 + g, row = row0 + (t & 1) * 8;
+      if (token < p.tokens) put8(p.y + (long long)token * p.ldy + row * 2, w, p.rows - row);
+    }
+#else
+    exchange(low, t);
+    exchange(high, t);
+    int token = n0 + (j + t) * 8;
+    char* to = p.y + (long long)(row0 + g) * p.ldy + token * 2;
+    if (row0 + g < p.rows) put8(to, low, p.tokens - token);
+    if (row0 + g + 8 < p.rows) put8(to + 8ll * p.ldy, high, p.tokens - token);
+#endif
+  }
+}
+#endif
+
+#if OUT
+// Who writes a box of BOX lines together: a warpgroup, or a warp, whose 16 rows of a feature-major block lie side by side.
+#define TEAM (2 * BOX)
+__device__ __forceinline__ void sync_team(int group) {
+  if (BOX == 64)
+    sync_some<128>(group + 2);
+  else
+    __syncwarp();
+}
+
+// The results of a warpgroup, 64 x 64 at a time through swizzled shared memory: the copy engine writes them while the next
+// tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token,
+// `slot` the next of OUT buffers.
+template <bool BIAS>
+__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0, int& slot) {
+  static_assert(BOX == 64 || (BOX == 16 && !Y_TOKENS));
+  int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
+  int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
+#pragma unroll
+  for (int i = 0; i < MT; ++i) {
+    int row = row0 + i * 64 + warp * 16 + (lane >> 2);
+    [[maybe_unused]] float shift0 = BIAS && row < p.rows ? widen(p.bias[row]) : 0.f;
+    [[maybe_unused]] float shift1 = BIAS && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
+    auto low = [&](float f) { return act(BIAS ? f + shift0 : f); };  // of rows g, and g + 8
+    auto high = [&](float f) { return act(BIAS ? f + shift1 : f); };
+#pragma unroll
+    for (int part = 0; part < NP * NB / 64; ++part) {
+      unsigned block = smem + STAGES * B_BYTES + (group * OUT + slot) * BLOCK;
+      if (++slot == OUT) slot = 0;
+      if (thread % TEAM == 0) wait_until_read<OUT - 1>();
+      sync_team(group);
+#pragma unroll
+      for (int j = 0; j < 8; j += 2) {
+        const float* d = acc[i * NP + part / (NB / 64)] + 4 * (part % (NB / 64) * 8 + j);
+        unsigned w[4] = {pack2(low(d[0]), low(d[1])), pack2(high(d[2]), high(d[3])), pack2(low(d[4]), low(d[5])), pack2(high(d[6]), high(d[7]))};
+        int eight = j + (lane >> 4);  // tokens, in the block
+#if Y_TOKENS
+        stmatrix<true>(block + (eight * 8 + line) * 128 + (((warp * 2 + other) ^ line) << 4), w);
+#else
+        stmatrix<false>(block + (warp * 16 + other * 8 + line) * 128 + ((eight ^ line) << 4), w);
+#endif
+      }
+      fence_async();
+      sync_team(group);
+      if (thread % TEAM == 0) {
+        int r = row0 + i * 64, n = n0 + part * 64;
+        int line = thread / TEAM * BOX;
+        tensor_store(&map, Y_TOKENS ? r : n, (Y_TOKENS ? n : r) + line, block + line * 128);
+      }
+    }
+  }
+}
+#endif
