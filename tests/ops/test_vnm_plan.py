@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gossamer.ops import vnm_plan
 
-SHARED = {(8, 0): 166912, (8, 6): 101376, (8, 9): 101376, (9, 0): 232448}
+SHARED = {(8, 0): 166912, (8, 6): 101376, (8, 9): 101376, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 
 
 @pytest.mark.parametrize(

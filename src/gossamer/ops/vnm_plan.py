@@ -76,8 +76,11 @@ def few(
     high, cluster, warps = 1, 1, 4
     if new and sets == 1:
         high, cluster, warps = _few_shape(-(-rows // 64), steps, tiles, m, v, processors)
+    room = capability[0] in (9, 10)  # of shared memory: that of a GPU for desktops is less than half
+    if not room:
+        high, warps = 1, min(warps, 8)
     blocks = -(-rows // (64 * high)) * cluster
-    alone = new and sets == 1 and (high > 1 or blocks <= processors)
+    alone = room and sets == 1 and (high > 1 or blocks <= processors)
     pieces = warps * (high * 4608 + 8) if new else 0
     columns = sets * tiles * 8 * 144  # of x, for a warp
     sums = warps * tiles * 8 * (64 * high + 4) * 4
