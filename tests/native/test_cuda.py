@@ -6,6 +6,7 @@ import struct
 import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
@@ -59,21 +60,28 @@ def test_what_is_written_by_a_program_is_as_it_writes_it():
     assert wgmma_cuh.FILE.read_text() == wgmma_cuh.text()
 
 
+def build(path, macros, arch, folder):
+    """Compile a source with nvcc; return what it complains of."""
+    target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
+    flags = [f"-D{name}={value}" for name, value in macros.items()]
+    out = folder / f"{arch}-{hash(tuple(flags))}"
+    command = ["nvcc", "-cubin", target, "--std=c++17", *flags, "-Werror=all-warnings", "-o", str(out), str(path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=False)
+    return f"{path.name} {macros} sm_{arch}\n{said.stderr}" if said.returncode else ""
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("source", sorted(BUILDS))
 def test_sources_compile(source, tmp_path):
-    def build(macros, arch):
-        target = f"-gencode=arch=compute_{arch},code=sm_{arch}"
-        flags = [f"-D{name}={value}" for name, value in macros.items()]
-        out = tmp_path / f"{arch}-{hash(tuple(flags))}"
-        command = ["nvcc", "-cubin", target, "--std=c++17", *flags, "-Werror=all-warnings", "-o", str(out)]
-        said = subprocess.run([*command, str(SOURCES / source)], capture_output=True, text=True, check=False)
-        return f"{source} {macros} sm_{arch}\n{said.stderr}" if said.returncode else ""
-
     wanted = [(macros, arch) for arch, every in BUILDS[source].items() for macros in every]
     with ThreadPoolExecutor(2) as pool:
-        wrong = [text for text in pool.map(lambda pair: build(*pair), wanted) if text]
+        wrong = [text for text in pool.map(lambda pair: build(SOURCES / source, *pair, tmp_path), wanted) if text]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_kernels_of_the_benchmark_compile(tmp_path):
+    assert not build(Path(wgmma_cuh.__file__).parent / "ceilings.cu", {}, "90a", tmp_path)
 
 
 class FakeCompiler:
