@@ -48,9 +48,17 @@ def test_any(v, m, dtype):
             torch.randn(3, 2 * cols)[:, ::2],
         ):
             x = x.to(dtype)
-            out = vnm_cuda._any(values, shared, meta, x, bias, *sizes, 2, vnm_cuda.feature_major(x))
+            out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 2)
+            assert {chosen.plan for chosen in vnm_cuda._chosen.values()} == {"any"}
             torch.testing.assert_close(out, F.gelu(F.linear(x.float(), dense.float(), bias.float())).to(dtype), **bound)
             assert out.stride(0) == 1 if vnm_cuda.feature_major(x) else out.is_contiguous()
+
+
+def test_a_bias_with_gaps():
+    dense, values, (shared, meta, sizes) = packed(70, 100, 3, 8, torch.float32)
+    x, bias = torch.randn(5, 100), torch.randn(140)[::2]
+    out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 0)
+    torch.testing.assert_close(out, F.linear(x, dense, bias), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("activation", [0, 1, 2, 3])

@@ -92,17 +92,4 @@ def test_few_tokens_on_the_gpu_before(v, m, monkeypatch):
 def test_many_tokens(rows, cols, tokens, v, m, turned):
     dtype = torch.bfloat16 if rows == 300 else torch.float16
     check(rows, cols, tokens, v, m, turned=turned, dtype=dtype, activation=rows % 4, plan="many")
-
-
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_any_rows_that_share_columns(dtype, turned):
-    check(70, 100, 9, 3, 8, turned=turned, dtype=dtype, activation=2, plan="any")
-
-
-def test_a_bias_with_gaps():
-    weight = gs.sparsify(torch.randn(70, 100).half(), gs.VNM(3, 2, 8), format=PackedVNM(3, 2, 8))
-    shared, meta, sizes = vnm_of(weight.structure)
-    x, bias = torch.randn(5, 100).half(), torch.randn(140).half()[::2]
-    out = vnm_cuda.linear(weight.values(), shared, meta, x, bias, *sizes, 0)
-    torch.testing.assert_close(out, F.linear(x, weight.to_dense(), bias), rtol=2e-3, atol=2e-3)
+    assert {chosen.launch.macros["WM"] == 3 for chosen in vnm_cuda._chosen.values()} == {rows in (440, 443)}  # mixed tiles
