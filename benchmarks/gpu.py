@@ -40,6 +40,7 @@ from gossamer.ops.vnm_cuda import processors  # noqa: E402
 
 RESULTS = HERE / "results"
 Call = Callable[[], Any]
+SUSTAINED = 1.5  # seconds of a load without pauses
 #: rows, cols, tokens; v; m of each product.
 PRODUCTS = [
     *(((4096, 4096, 4096), 512, m) for m in (4, 8, 16, 32, 100)),
@@ -327,13 +328,13 @@ def sustained(quick: bool) -> dict[str, dict[str, Any]]:
     return found
 
 
-def alone(graph: torch.cuda.CUDAGraph, calls: int, seconds: float = 1.5) -> dict[str, Any]:
+def alone(graph: torch.cuda.CUDAGraph, calls: int) -> dict[str, Any]:
     """A graph's time for each of its calls, and the clock that nvidia-smi sees towards the end."""
     query, times, begin = None, [], time.perf_counter()
     command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
-    while time.perf_counter() - begin < seconds:
+    while time.perf_counter() - begin < SUSTAINED:
         taken = elapsed(graph) / calls
-        if time.perf_counter() - begin > 0.6 * seconds:
+        if time.perf_counter() - begin > 0.6 * SUSTAINED:
             times.append(taken)
             query = query or subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     clock, power = query.communicate()[0].strip().split(", ")[:2] if query else ("", "")

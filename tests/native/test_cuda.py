@@ -217,6 +217,14 @@ def test_a_launch_packs_its_arguments(lib):
     assert driver._offsets("P q i f PPi 4s") == [0, 8, 16, 20, 24, 44]
 
 
+def test_every_launch_has_its_own_shape_and_stream(lib):
+    run = driver.Function(ctypes.c_void_p(1), 0, "one", "q", 512)
+    for grid, threads, stream in (((3, 2, 1), 128, 1), ((3, 2, 1), 128, 2), ((3, 2, 1), 64, 2), ((4, 2, 1), 64, 2)) * 2:
+        run._stream = lambda device, stream=stream: stream
+        run(grid, threads, 7)
+        assert lib.launched[-1] == (grid, threads, 512, stream, struct.pack("q", 7))
+
+
 def test_a_chained_launch_says_so(lib):
     driver.Function(ctypes.c_void_p(1), 0, "one", "q", 0, True)((1, 1, 1), 32, 1)
     assert [struct.unpack_from("@i4xi", each) for each in lib.chained] == [(6, 1)]

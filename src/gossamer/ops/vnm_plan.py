@@ -142,7 +142,7 @@ def many(
     else:
         return None
     macros = {
-        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": min(nb, 128) if wm == 3 else nb, "FEEDERS": feeders,
+        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": 128 if wm == 3 else nb, "FEEDERS": feeders,
         "STAGES": stages, "OUT": out, "BOX": 16 if out == 1 and not order[1] else 64, "GATHER": int(m != 4),
         "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
     }  # fmt: skip

@@ -140,59 +140,54 @@ struct Picks {
 };
 #endif
 
-// The columns of x that a piece needs: [token][64 columns] in shared memory. A lane has one group of m columns, for every
-// second token; m = 4 is copied as it is.
-struct Columns {
-  int lane;
-
 #if GATHER > 1
-  __device__ __forceinline__ uint4 eight(const Problem& p, int token, int k) {
-    return token < p.tokens && k < p.k ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
-  }
+__device__ __forceinline__ uint4 eight(const Problem& p, int token, int k) {
+  return token < p.tokens && k < p.k ? __ldg((const uint4*)(p.x + (long long)token * p.ldx + k * 2)) : uint4{0, 0, 0, 0};
+}
 #endif
 
-  // Those of step `step` for the rows of list `list`.
-  __device__ __forceinline__ void gather(const Problem& p, int list, int step, unsigned to) {
+// The columns of x that a piece needs: [token][64 columns] in shared memory. A lane has one group of m columns, for every
+// second token; m = 4 is copied as it is. `list`: of the rows.
+__device__ __forceinline__ void gather(const Problem& p, int list, int step, int lane, unsigned to) {
 #if GATHER == 0
 #pragma unroll
-    for (int i = 0; i < NT * 2; ++i) {
-      int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
-      int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
-      copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
-    }
-    wait_for_copies();
+  for (int i = 0; i < NT * 2; ++i) {
+    int token = 4 * i + (lane >> 3), k = step * 64 + (lane & 7) * 8;
+    int bytes = token < p.tokens ? clamp16((p.k - k) * 2) : 0;
+    copy16<false>(to + token * PITCH + (lane & 7) * 16, bytes ? p.x + (long long)token * p.ldx + k * 2 : p.x, bytes);
+  }
+  wait_for_copies();
 #else
-    unsigned cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15)), found[NT * 4][2];
-    int k = (step * 16 + (lane & 15)) * p.m;
+  unsigned cols = __ldg((const unsigned*)p.cols + ((long long)list * p.steps + step) * 16 + (lane & 15)), found[NT * 4][2];
+  int k = (step * 16 + (lane & 15)) * p.m;
 #if GATHER > 1
 #pragma unroll
-    for (int e = 0; e < GATHER - 1; ++e) {
-      Picks pick(cols, e);
-      uint4 x[NT * 4];
+  for (int e = 0; e < GATHER - 1; ++e) {
+    Picks pick(cols, e);
+    uint4 x[NT * 4];
 #pragma unroll
-      for (int i = 0; i < NT * 4; ++i) x[i] = eight(p, 2 * i + (lane >> 4), k + e * 8);
+    for (int i = 0; i < NT * 4; ++i) x[i] = eight(p, 2 * i + (lane >> 4), k + e * 8);
 #pragma unroll
-      for (int i = 0; i < NT * 4; ++i) pick.into(found[i], x[i], e);
-    }
+    for (int i = 0; i < NT * 4; ++i) pick.into(found[i], x[i], e);
+  }
 #else
 #pragma unroll
-    for (int i = 0; i < NT * 4; ++i) {
-      int token = 2 * i + (lane >> 4);
-      const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
-      unsigned one[4];
+  for (int i = 0; i < NT * 4; ++i) {
+    int token = 2 * i + (lane >> 4);
+    const u16* x = (const u16*)(p.x + (long long)token * p.ldx) + k;
+    unsigned one[4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        int col = (cols >> (8 * c)) & 255;
-        one[c] = token < p.tokens && k + col < p.k ? __ldg(x + col) : 0;
-      }
-      found[i][0] = one[0] | one[1] << 16, found[i][1] = one[2] | one[3] << 16;
+    for (int c = 0; c < 4; ++c) {
+      int col = (cols >> (8 * c)) & 255;
+      one[c] = token < p.tokens && k + col < p.k ? __ldg(x + col) : 0;
     }
+    found[i][0] = one[0] | one[1] << 16, found[i][1] = one[2] | one[3] << 16;
+  }
 #endif
 #pragma unroll
-    for (int i = 0; i < NT * 4; ++i) sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, found[i][0], found[i][1]);
+  for (int i = 0; i < NT * 4; ++i) sts64(to + (2 * i + (lane >> 4)) * PITCH + (lane & 15) * 8, found[i][0], found[i][1]);
 #endif
-  }
-};
+}
 
 // One piece: x of the step is at `x`, as the lanes' addresses for ldmatrix.
 __device__ __forceinline__ void multiply(float (&sum)[RT][4][NT][4], Stream& w, unsigned x, int step, int lane) {
@@ -302,13 +297,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
   w.prepare(smem, from, to, warp, lane);
   after_the_kernel_before();
   w.fetch(lane);
-  Columns x{lane};
   float sum[RT][4][NT][4] = {};
   unsigned here = smem + SMEM_X + warp * X_BYTES;
 #pragma unroll 1
   for (; step < to; step += WARPS) {
     int at = w.at_step(step);
-    for (int set = 0; set < SETS; ++set) x.gather(p, (block * 64 + 16 * set) / p.v, at, here + set * NT * 8 * PITCH);
+    for (int set = 0; set < SETS; ++set) gather(p, (block * 64 + 16 * set) / p.v, at, lane, here + set * NT * 8 * PITCH);
     __syncwarp();
     multiply(sum, w, here + (lane & 7) * PITCH + (lane >> 3) * 16, at, lane);
     __syncwarp();
