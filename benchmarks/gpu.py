@@ -5,7 +5,8 @@
     python benchmarks/gpu.py --only mlp    products, few, mlp, rows, overhead, pattern, ceilings or sustained
 
 Random weights, random masks of the pattern, random activations, float16, float32 sums. Everything goes through
-``F.linear`` or a model's own call, is captured in a CUDA graph and replayed, contenders interleaved; the median counts.
+``F.linear`` or a model's own call, is captured in CUDA graphs of half a millisecond and replayed, contenders
+interleaved; the median counts.
 With few tokens the calls go round copies of the weight that together are more than twice the second cache. cuBLAS is
 the better of both orders of the activations. cuSPARSELt runs in a process of its own: it can take the GPU down with it.
 """
@@ -35,6 +36,7 @@ import gossamer as gs  # noqa: E402
 from benchmarks.gpu_plot import DOCS, PLOT, floor_of, plot, table  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedVNM  # noqa: E402
 from gossamer.native.cuda import driver  # noqa: E402
+from gossamer.nn import pack_graphs  # noqa: E402
 from gossamer.ops.transpose_cuda import feature_major  # noqa: E402
 from gossamer.ops.vnm_cuda import processors  # noqa: E402
 
@@ -80,48 +82,9 @@ def clones(weight: Tensor, count: int) -> list[Tensor]:
     return [weight, *(_copy(weight) for _ in range(count - 1))]
 
 
-def replayed(calls: dict[str, list[Call]], rounds: int = 15) -> dict[str, float]:
-    """Microseconds of a call of each contender: graphs of half a millisecond of its calls, replayed in turn.
-
-    Starting a graph takes some microseconds: as much, that way, of every contender's time, and little of any.
-    """
-    counts, graphs = {}, {}
-    for name, each in calls.items():
-        once = capture(each)
-        rough = min(elapsed(once) for _ in range(3))
-        counts[name] = len(each) * max(1, math.ceil(500 / rough))
-        graphs[name] = capture(each * (counts[name] // len(each)))
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for turn in range(rounds + 3):
-        for name, graph in graphs.items():
-            taken = elapsed(graph)
-            if turn >= 3:
-                times[name].append(taken / counts[name])
-    return {name: statistics.median(each) for name, each in times.items()}
-
-
-def elapsed(graph: torch.cuda.CUDAGraph) -> float:
-    """Microseconds of one replay."""
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    graph.replay()
-    end.record()
-    end.synchronize()
-    return start.elapsed_time(end) * 1e3
-
-
-def capture(calls: list[Call]) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    return graph
+def replayed(calls: dict[str, list[Call]]) -> dict[str, float]:
+    """Microseconds of a call of each contender, as ``pack_`` measures them."""
+    return {name: 1e6 * seconds for name, seconds in pack_graphs.replayed(calls).items()}
 
 
 def error_of(out: Tensor, exact: Tensor) -> float:
@@ -323,7 +286,7 @@ def sustained(quick: bool) -> dict[str, dict[str, Any]]:
         if m == 4:
             calls = {"cuBLAS": lambda dense=dense: F.linear(x, dense), **calls}
         for name, call in calls.items():
-            found[name] = alone(capture([call] * 50), 50)
+            found[name] = alone(pack_graphs.capture([call] * 50), 50)
     say("sustained", found)
     return found
 
@@ -333,7 +296,7 @@ def alone(graph: torch.cuda.CUDAGraph, calls: int) -> dict[str, Any]:
     query, times, begin = None, [], time.perf_counter()
     command = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
     while time.perf_counter() - begin < SUSTAINED:
-        taken = elapsed(graph) / calls
+        taken = 1e6 * pack_graphs.elapsed(graph) / calls
         if time.perf_counter() - begin > 0.6 * SUSTAINED:
             times.append(taken)
             query = query or subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -366,9 +329,7 @@ def cusparselt_worker(quick: bool) -> None:
         x = torch.randn(tokens, cols, device="cuda").half()
         compressed = torch._cslt_compress(dense)
         for algorithm in range(1 if quick else 3):
-            us = replayed(
-                {"cslt": [lambda a=algorithm, c=compressed, x=x: torch._cslt_sparse_mm(c, x.t(), alg_id=a)]}, 10
-            )
+            us = replayed({"cslt": [lambda a=algorithm, c=compressed, x=x: torch._cslt_sparse_mm(c, x.t(), alg_id=a)]})
             print(
                 json.dumps({"shape": f"{rows}x{cols}x{tokens}", "algorithm": algorithm, "us": us["cslt"]}), flush=True
             )

@@ -1,8 +1,9 @@
-"""pack_ on a GPU: which packed formats fit a pattern there, and how long each takes, by graphs and events."""
+"""pack_ on a GPU: which packed formats fit a pattern there, and how long each takes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import ceil
 
 import torch
@@ -10,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedVNM
+from gossamer.nn.pack_graphs import replayed
 from gossamer.tensor import SparseTensor
 
 #: Rows that may share columns, as kernels like them: the more, the better.
 _ROWS = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16, 8, 4, 2, 1)
 _WASTE = 1.1  # stored over kept, at most
-_REPLAYS = 20
 _COPIES = 32
 _SPARSEST_DENSE = 0.5  # density above which unstructured patterns are not tried: dense is tensor cores
 
@@ -66,43 +67,18 @@ def _shares(used: Tensor) -> bool:
 def interleaved(
     x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[Format, float]:
-    """Seconds of one call with each weight: graphs of calls, replayed in turn, the median of each.
+    """Return the seconds of one call with each weight.
 
     With few tokens a layer is bound by the bytes of its weight, which in a model are not in the second cache: the
     calls then go round copies that together don't fit into it.
     """
     cache = torch.cuda.get_device_properties(x.device).L2_cache_size
-    graphs = {format: _capture(x, weight, call, cache) for format, weight in weights.items()}
-    times: dict[Format, list[float]] = {format: [] for format in weights}
-    for _ in range(_REPLAYS):
-        for format, (graph, held) in graphs.items():
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            end.synchronize()
-            times[format].append(start.elapsed_time(end) / 1e3 / len(held))
-    return {format: sorted(each)[len(each) // 2] for format, each in times.items()}
-
-
-def _capture(
-    x: Tensor, weight: Tensor, call: Callable[[Tensor, Tensor], Tensor], cache: int
-) -> tuple[torch.cuda.CUDAGraph, list[Tensor]]:
-    """A graph of calls that go round copies of a weight, and these: they must outlive the graph."""
-    size = weight.nbytes
-    copies = min(max(ceil(2 * cache / max(size, 1)), 2), _COPIES) if x.shape[0] <= 64 else 2
-    round_ = [weight, *(_copy(weight) for _ in range(copies - 1))]
-    stream = torch.cuda.Stream(x.device)
-    stream.wait_stream(torch.cuda.current_stream(x.device))
-    with torch.cuda.stream(stream):
-        for each in round_:
-            call(x, each)
-    torch.cuda.current_stream(x.device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for each in round_:
-            call(x, each)
-    return graph, round_
+    calls = {}
+    for format, weight in weights.items():
+        copies = min(max(ceil(2 * cache / max(weight.nbytes, 1)), 2), _COPIES) if x.shape[0] <= 64 else 2
+        held = [weight, *(_copy(weight) for _ in range(copies - 1))]
+        calls[format] = [partial(call, x, each) for each in held]
+    return replayed(calls, device=x.device)
 
 
 def _copy(weight: Tensor) -> Tensor:
