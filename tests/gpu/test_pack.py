@@ -37,6 +37,18 @@ def test_a_packed_model_computes_the_same(how, tune):
     assert [row.name for row in again.layers] == [row.name for row in report.layers]
 
 
+def test_without_an_example():
+    model = nn.ModuleDict({"mlp": nn.Linear(1024, 1024), "attn": nn.Linear(1024, 1024)}).cuda().half()
+    gs.sparsify_(model, {"mlp*": gs.VNM("all", 2, 16), "attn*": gs.NM(2, 4)})
+    x = torch.randn(8, 1024, device="cuda").half()
+    with torch.no_grad():
+        before = [layer(x) for layer in model.values()]
+        report = gs.pack_(model)
+        for layer, expected in zip(model.values(), before, strict=True):
+            torch.testing.assert_close(layer(x), expected, rtol=1e-2, atol=1e-2)
+    assert [row.name for row in report.layers] == ["mlp.weight", "attn.weight"]
+
+
 def test_large_two_of_eight_is_packed():
     layer = gs.sparsify_(nn.Linear(4096, 4096).cuda().half(), gs.VNM("all", 2, 8))
     gs.pack_(layer, torch.randn(8, 4096, device="cuda").half())
