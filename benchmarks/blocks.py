@@ -24,7 +24,7 @@ import torch.nn.functional as F  # noqa: E402
 
 import gossamer as gs  # noqa: E402
 from gossamer import native  # noqa: E402
-from gossamer.bench.cpu import SHAPES  # noqa: E402
+from gossamer.app.bench.cpu import SHAPES  # noqa: E402
 from gossamer.formats import PackedCSR, PackedNM  # noqa: E402
 from gossamer.report.timing import interleaved  # noqa: E402
 

@@ -218,7 +218,7 @@ def crossover() -> dict[str, float]:
 
 _FIRST = """
 import time, torch, gossamer as gs
-from gossamer.compiler import runtime
+from gossamer.compiler.run import runtime
 from gossamer.ops.einsum import plan_of
 a = gs.from_dense(torch.eye(64), gs.CSR()); x = torch.randn(64, 64)
 plan = plan_of("ik,kj->ij", [a, x]); source = plan.kernel.source

@@ -22,8 +22,8 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler import interpret, parse
-from gossamer.compiler.kernel import _KERNELS
-from gossamer.compiler.notation import parse_groups
+from gossamer.compiler.language.notation import parse_groups
+from gossamer.compiler.run.kernel import _KERNELS
 
 RESULT = Path(__file__).parent / "results" / "compiler-grid.json"
 SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)

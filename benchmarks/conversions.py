@@ -32,8 +32,11 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 import gossamer as gs  # noqa: E402 - found by the line above
 from benchmarks import compiler  # noqa: E402
 from benchmarks.compiler import matrix, race  # noqa: E402
+from gossamer.compiler.convert import restack  # noqa: E402
 from gossamer.formats import PackedCSR, PackedNear, PackedNM  # noqa: E402
-from gossamer.ops import block_kernels, kernels, packed_kernels, restack  # noqa: E402
+from gossamer.kernels.blocks import operators as block_kernels  # noqa: E402
+from gossamer.kernels.csr import operators as kernels  # noqa: E402
+from gossamer.kernels.rows import operators as packed_kernels  # noqa: E402
 
 RESULT = HERE / "results" / "conversions.json"
 
@@ -56,7 +59,7 @@ def conversions(quick: bool) -> list[dict[str, Any]]:
     for names, shape in ((_THREE, (300, 400, 500)), (_FOUR, (60, 80, 90, 100))):
         generator = torch.Generator().manual_seed(0)
         keys = torch.randint(math.prod(shape), (60_000 if quick else 600_000,), generator=generator).unique()
-        t = gs.tensor.from_entries(keys, torch.randn(keys.numel(), generator=generator), shape, gs.COO())
+        t = gs.core.tensor.from_entries(keys, torch.randn(keys.numel(), generator=generator), shape, gs.COO())
         found += [_conversion(t, s, g) for s in names for g in names if s != g][: 2 if quick else None]
     return found
 

@@ -6,7 +6,7 @@
     python benchmarks/cpu.py --only linear --shape 768x768 --threads 1 --add
                                                 a piece, for a machine that is quiet for minutes only; put into the JSON
 
-What is measured stands in src/gossamer/bench/cpu.py; `gossamer bench cpu` runs the same and writes nothing.
+What is measured stands in src/gossamer/app/bench/cpu.py; `gossamer bench cpu` runs the same and writes nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rich.console import Console  # noqa: E402
 
 from benchmarks.cpu_plot import plot  # noqa: E402
 from gossamer import native  # noqa: E402
-from gossamer.bench import cpu  # noqa: E402
+from gossamer.app.bench import cpu  # noqa: E402
 
 
 def _compact(results: dict[str, Any]) -> str:

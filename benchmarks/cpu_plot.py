@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gossamer.bench.cpu import gains
+from gossamer.app.bench.cpu import gains
 
 
 def plot(rows: list[dict[str, Any]], file: Path) -> None:

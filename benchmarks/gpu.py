@@ -35,10 +35,10 @@ from torch import Tensor, nn  # noqa: E402
 import gossamer as gs  # noqa: E402
 from benchmarks.gpu_plot import DOCS, PLOT, floor_of, plot, table  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedVNM  # noqa: E402
+from gossamer.kernels.transpose import feature_major  # noqa: E402
+from gossamer.kernels.vnm.cuda import processors  # noqa: E402
+from gossamer.models.pack import graphs as pack_graphs  # noqa: E402
 from gossamer.native.cuda import driver  # noqa: E402
-from gossamer.nn import pack_graphs  # noqa: E402
-from gossamer.ops.transpose_cuda import feature_major  # noqa: E402
-from gossamer.ops.vnm_cuda import processors  # noqa: E402
 
 RESULTS = HERE / "results"
 Call = Callable[[], Any]
@@ -77,7 +77,7 @@ def weights(rows: int, cols: int, v: int | str, m: int) -> tuple[Tensor, Tensor]
 
 def clones(weight: Tensor, count: int) -> list[Tensor]:
     """Copies of a weight in memory of their own, index arrays too."""
-    from gossamer.nn.pack_gpu import _copy
+    from gossamer.models.pack.gpu import _copy
 
     return [weight, *(_copy(weight) for _ in range(count - 1))]
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.gpu import weights
-from gossamer.ops.transpose_cuda import feature_major
+from gossamer.kernels.transpose import feature_major
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import gossamer as gs
-from gossamer.ops.fallback import watch
-from gossamer.tensor import SparseTensor, from_entries, gather, scatter
+from gossamer.core.fallback import watch
+from gossamer.core.tensor import SparseTensor, from_entries, gather, scatter
 
 Function = Callable[..., Any]
 FORMATS = {"CSR": gs.CSR(), "COO": gs.COO(), "BSR": gs.BSR((2, 2)), "Masked": gs.Masked()}

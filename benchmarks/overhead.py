@@ -1,6 +1,6 @@
 """What a call costs beyond its kernel, and what importing gossamer costs beyond importing torch.
 
-``F.linear`` with a sparse weight is timed against its kernel (``gossamer.ops.kernels.spmm``, below torch's dispatcher)
+``F.linear`` with a sparse weight is timed against its kernel (``kernels.csr``, below torch's dispatcher)
 on the same arrays with the same bias added, both in one process, interleaved, on a matrix so small that the kernel
 itself takes little. Minimum of many rounds, one thread. Run ``python benchmarks/overhead.py``; it writes
 ``benchmarks/results/overhead.json``.
@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.ops.kernels import spmm
+from gossamer.kernels.csr.operators import spmm
 
 RESULTS = Path(__file__).parent / "results" / "overhead.json"
 IMPORT = """

@@ -4,7 +4,7 @@
     python benchmarks/pruning.py quality speed    only these parts: quality, cnn, recovery, speed
 
 Writes results/pruning.json and the table that the docs include. What is measured stands in
-src/gossamer/bench/pruning.py; `gossamer bench pruning` runs the same and writes nothing.
+src/gossamer/app/bench/pruning.py; `gossamer bench pruning` runs the same and writes nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from gossamer.bench import pruning  # noqa: E402
+from gossamer.app.bench import pruning  # noqa: E402
 
 RESULTS = Path(__file__).with_name("results") / "pruning.json"
 TABLE = ROOT / "docs" / "explanation" / "pruning-table.md"

@@ -8,9 +8,9 @@ ROLE = re.compile(r":(?:func|class|meth|mod|attr):<code>~?([\w.]+)</code>")
 HOMES = {
     "gossamer.sparsify": "gossamer.ops.sparsify.sparsify",
     "gossamer.explain": "gossamer.ops.explain.explain",
-    "gossamer.fallback": "gossamer.ops.fallback.fallback",
+    "gossamer.fallback": "gossamer.core.fallback.fallback",
     "gossamer.linear": "gossamer.ops.linear.linear",
-    "gossamer.summary": "gossamer.nn.summary.summary",
+    "gossamer.summary": "gossamer.models.summary.summary",
     "gossamer.report": "gossamer.report.report",
 }
 

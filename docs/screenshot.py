@@ -21,7 +21,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         page = Path(sys.argv[1]).resolve()
     else:
-        from gossamer import demo
+        from gossamer.app import demo
 
         page = Path(tempfile.mkdtemp()) / "demo.html"
         demo.run(page)

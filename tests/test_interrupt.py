@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from torch import nn
 
 import gossamer as gs
-from gossamer import cli
-from gossamer.nn import pack
+from gossamer.app import cli
+from gossamer.models.pack import pack
 from gossamer.prune import methods
 from gossamer.report import make
 
@@ -106,7 +106,7 @@ def test_a_report_is_the_old_one_until_it_is_the_new_one(monkeypatch, tmp_path):
 
 
 def test_the_demo_stops_quietly(monkeypatch, tmp_path):
-    demo = pytest.importorskip("gossamer.demo")
+    demo = pytest.importorskip("gossamer.app.demo")
     page = tmp_path / "page.html"
     page.write_text("old")
     monkeypatch.setattr(demo, "WIDTH", 64)
@@ -121,7 +121,7 @@ def test_the_demo_stops_quietly(monkeypatch, tmp_path):
 def test_from_outside(tmp_path):
     """A shell's Ctrl-C: the signal comes from elsewhere, at a time that nobody chose."""
     pytest.importorskip("sklearn")
-    code = "import gossamer.demo, sys; print('ready', flush=True); from gossamer.cli import main; main(sys.argv[1:])"
+    code = "import sys; from gossamer.app import cli, demo; print('ready', flush=True); cli.main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "demo", "--report", str(tmp_path / "page.html")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"

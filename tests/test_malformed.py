@@ -19,7 +19,7 @@ import scipy.sparse
 import torch
 
 import gossamer as gs
-from gossamer import tensor as tensors
+from gossamer.core import tensor as tensors
 from tests.formats import _corrupt, _reference
 from tests.formats._corrupt import KINDS, Case, whole
 from tests.formats._reference import SPECS

@@ -3,23 +3,23 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gossamer import formats, hf, io, nn, sparsifiers
+from gossamer import formats, hf, io, sparsifiers
+from gossamer import models as nn
+from gossamer.core.fallback import FallbackWarning, fallback
+from gossamer.core.table import implements, implements_backward
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.io import load, save
-from gossamer.nn import SparsityBuilder, count_flops, densify_, pack_, quantize_, sparsify_, summary
+from gossamer.models import SparsityBuilder, count_flops, densify_, pack_, quantize_, sparsify_, summary
 from gossamer.ops import (
-    FallbackWarning,
     Output,
     compile,
     dense_from,
     einsum,
     explain,
-    fallback,
     from_dense,
     from_scipy,
     from_torch,
-    implements,
-    implements_backward,
     implements_sparsifier,
     linear,
     sparsified_op,
@@ -29,7 +29,6 @@ from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Thresh
 from gossamer.report import report
 from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Wanda
 from gossamer.sparsifiers import Sparsifier
-from gossamer.tensor import SparseTensor
 
 if TYPE_CHECKING:
     from gossamer import prune, train

@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gossamer as gs
+from gossamer.core.tensor import from_entries
 from gossamer.formats.structure import Structure, matrix_sizes, ravel, unravel
-from gossamer.tensor import from_entries
 from tests.formats import _draw
 
 X = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])

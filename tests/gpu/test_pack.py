@@ -9,10 +9,10 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import transpose as transpose_cuda
+from gossamer.models.pack import tune as pack_tune
 from gossamer.native import cuda
 from gossamer.native.cuda import driver
-from gossamer.nn import pack_tune
-from gossamer.ops import transpose_cuda
 
 pytestmark = pytest.mark.gpu
 

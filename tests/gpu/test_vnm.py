@@ -9,7 +9,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
-from gossamer.ops import vnm_cuda
+from gossamer.kernels.vnm import cuda as vnm_cuda
 from tests.gpu.right import assert_right
 
 pytestmark = pytest.mark.gpu

@@ -163,7 +163,7 @@ def test_one_import_is_enough(first: str, tmp_path: Path) -> None:
     second = "transformers" if first == "gossamer" else "gossamer"
     code = f"import {first}\nimport {second}\nimport sys\n" + (
         "model = transformers.AutoModelForSequenceClassification.from_pretrained(sys.argv[1])\n"
-        "print(len(gossamer.nn.sparse_parameters(model)))"
+        "print(len(gossamer.models.sparse_parameters(model)))"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     result = subprocess.run(

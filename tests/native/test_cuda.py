@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from benchmarks import wgmma_cuh
+from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.native.cuda import SOURCES, CompileError, CudaError, cache, driver
 from gossamer.native.cuda.compiler import Nvcc
 from gossamer.native.cuda.compiler import compiler as find_compiler
-from gossamer.ops import vnm_plan
 
 ELEMENTS = [{"ELEMENT": e} for e in (0, 1, 2)]
 #: What the plan asks for: every shape of a block, order and type once, activations in turn.

@@ -47,7 +47,7 @@ def test_holds_the_library_of_its_own_sources(built):
     assert f"gossamer/native/gossamer_cpu-{recipe.digest()}.so" in names
     for path in recipe.SOURCES.iterdir():
         assert f"gossamer/native/cpu/{path.name}" in names
-    assert "gossamer/bench/clone/benchmarks/cpu.py" in names
+    assert "gossamer/app/bench/clone/benchmarks/cpu.py" in names
     assert not any(name.endswith("libtorch_cpu.so") for name in names)
 
 
@@ -56,7 +56,7 @@ def test_is_loaded_without_a_compiler_and_gives_way_to_an_edit(built, tmp_path):
     zipfile.ZipFile(built).extractall(tmp_path / "site")
     code = """
 import torch, gossamer as gs
-from gossamer import doctor
+from gossamer.app import doctor
 w = gs.sparsify(torch.ones(4, 8), "50%", format=gs.formats.PackedCSR())
 print(torch.nn.functional.linear(torch.ones(2, 8), w).sum().item(), doctor.kernels()["origin"])
 """

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import gossamer as gs
-from gossamer.tensor import SparseTensor, build, from_entries, placed
+from gossamer.core.tensor import SparseTensor, build, from_entries, placed
 
 #: Odd sizes, one row, one column, nothing at all, and one, two and three dimensions.
 SHAPES = [(5, 7), (1, 6), (6, 1), (0, 4), (4, 0), (9,), (3, 4, 5)]

@@ -2,8 +2,8 @@
 
 import torch
 
-from gossamer.compiler.algebra import operand_name
-from gossamer.compiler.machine import Machine
+from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.loops.machine import Machine
 
 
 def interpreted(plan, values):

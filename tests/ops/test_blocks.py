@@ -1,4 +1,4 @@
-"""Weights of blocks: what is theirs alone. What they share with packed ones stands in test_kernels.py."""
+"""Weights of blocks: what is theirs alone. What they share with packed ones: tests/kernels/test_products.py."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import gossamer as gs
 from gossamer import native
 from gossamer.ops.packed import _rows
-from tests.ops.test_kernels import assert_right
+from tests.kernels.test_products import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 

@@ -98,7 +98,7 @@ def test_broadcasting_and_ellipsis():
 
 
 def test_large_outputs_by_hash_and_wide_workspaces(monkeypatch):
-    from gossamer.ops import plans
+    from gossamer.compiler.run import plans
 
     a, b = tensor((20, 30), gs.CSR(), 0.2), tensor((30, 5000), gs.CSR(), 0.05)
     want = a.to_dense() @ b.to_dense()

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gossamer as gs
-from gossamer.tensor import build
+from gossamer.core.tensor import build
 
 
 def tensor(shape, format, density=0.5):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gossamer as gs
 from benchmarks.compiler_grid import Case, draw, scorch_grid
 from gossamer.compiler import parse
-from gossamer.ops.calls import plan_for
+from gossamer.compiler.run.calls import plan_for
 from gossamer.ops.einsum import _prepare, _sizes, plan_of
 from tests.ops.compiled_oracle import interpreted
 

@@ -1,4 +1,4 @@
-"""Packed weights: what is theirs alone. What they share with blocks stands in test_kernels.py."""
+"""Packed weights: what is theirs alone. What they share with blocks stands in tests/kernels/test_products.py."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ import gossamer as gs
 from gossamer import native
 from gossamer.formats import PackedCSR, PackedNear, PackedNM
 from gossamer.ops.packed import _rows
-from tests.ops.test_kernels import assert_right
+from tests.kernels.test_products import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
+from gossamer.core.tensor import build
 from gossamer.formats import PackedCSR, PackedNM, PackedVNM
 from gossamer.ops.packed import _on_gpu, read_as
-from gossamer.tensor import build
 
 
 def layer(format):

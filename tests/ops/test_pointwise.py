@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.ops.pointwise import OTHER_UNARY, ZERO_PRESERVING
-from gossamer.tensor import SparseTensor
+from gossamer.core.facts import OTHER_UNARY, ZERO_PRESERVING
+from gossamer.core.tensor import SparseTensor
 from tests.formats_under_test import ALL
 from tests.ops.against_dense import SHAPES, check, dense_of, sample
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
-from gossamer.tensor import SparseTensor
+from gossamer.core.tensor import SparseTensor
 from tests.formats_under_test import ALL
 from tests.ops.against_dense import MATRICES, check, sample
 

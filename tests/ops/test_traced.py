@@ -8,7 +8,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 
 import gossamer as gs
-from gossamer.compiler import runtime
+from gossamer.compiler.run import runtime
 from gossamer.ops import traced
 
 FORMATS = [gs.CSR(), gs.CSC(), gs.COO(), gs.BSR((3, 2)), gs.ELL(), gs.DCSR()]
@@ -152,7 +152,7 @@ def test_without_a_compiler(monkeypatch):
     a, x = operands("ik,kj->ij", gs.CSR())
     want, _ = results(gs.einsum, "ik,kj->ij", (a, x))
     monkeypatch.setattr(runtime, "library", refuse)
-    monkeypatch.setattr(sys.modules["gossamer.compiler.kernel"], "_KERNELS", {})
+    monkeypatch.setattr(sys.modules["gossamer.compiler.run.kernel"], "_KERNELS", {})
     fresh = gs.SparseTensor(a.values(), gs.formats.Structure(a.format, a.shape, a.structure.arrays, a.structure.device))
     got, _ = results(in_trace(), "ik,kj->ij", (fresh, x))
     for mine, theirs in zip(got, want, strict=True):

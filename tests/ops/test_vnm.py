@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
-from gossamer.ops.vnm_kernels import vnm_of
+from gossamer.kernels.vnm.operators import vnm_of
 
 
 def packed(rows, cols, v, m, dtype=torch.float32):

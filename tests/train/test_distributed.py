@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
-from tests.nn.test_distributed import free_port
+from tests.models.test_distributed import free_port
 
 WORKER = Path(__file__).with_name("ddp_worker.py")
 

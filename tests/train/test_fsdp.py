@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nn.test_distributed import free_port
+from tests.models.test_distributed import free_port
 from tests.train.fsdp_worker import METHODS
 
 WORKER = Path(__file__).with_name("fsdp_worker.py")

@@ -3,10 +3,10 @@
 Nothing here knows tensors or formats: :mod:`gossamer.ops.einsum` describes them to the compiler as stacks of levels.
 """
 
-from gossamer.compiler.kernel import Kernel, kernel
-from gossamer.compiler.notation import NotationError, Statement, interpret, parse
-from gossamer.compiler.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
-from gossamer.compiler.schedule import Choice, Given, Scheduler, nest_order, schedule
+from gossamer.compiler.language.notation import NotationError, Statement, interpret, parse
+from gossamer.compiler.language.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
+from gossamer.compiler.loops.schedule import Choice, Given, Scheduler, nest_order, schedule
+from gossamer.compiler.run.kernel import Kernel, kernel
 
 __all__ = [
     "Choice",

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.nn.surgery import listeners
+from gossamer.models.surgery import listeners
 
 _REGISTER = "transformers.quantizers.auto"
 log = logging.getLogger("gossamer")

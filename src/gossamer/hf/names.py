@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.io.parts import put_together, take_apart
-from gossamer.tensor import SparseTensor
 
 
 def flatten(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:

@@ -10,12 +10,12 @@ from transformers.quantizers.auto import register_quantization_config, register_
 from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats.levels import Level
 from gossamer.hf.names import flatten, sparse_names, unflatten
 from gossamer.io.write import KNOWN, VERSION
-from gossamer.nn.int8 import Int8Linear, expect_int8
-from gossamer.nn.surgery import replace
-from gossamer.tensor import SparseTensor
+from gossamer.models.int8 import Int8Linear, expect_int8
+from gossamer.models.surgery import replace
 
 _LEVELS = 8  # more than any stack has
 
@@ -128,7 +128,7 @@ class SparseQuantizer(HfQuantizer):
         return any(getattr(op, "hf_quantizer", None) is self for op in getattr(conversion, "operations", ()))
 
     def _dequantize(self, model: Any, dtype: Any = None) -> Any:
-        from gossamer.nn.surgery import densify_
+        from gossamer.models.surgery import densify_
 
         return densify_(model)
 

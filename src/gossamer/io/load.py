@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.io.read import File
 from gossamer.io.write import state_of
-from gossamer.nn.int8 import expect_int8
-from gossamer.nn.surgery import made_sparse, put, replace
-from gossamer.tensor import SparseTensor
+from gossamer.models.int8 import expect_int8
+from gossamer.models.surgery import made_sparse, put, replace
 
 #: Bytes of a file that is read once and held, rather than read twice.
 _SMALL = 1 << 26
@@ -27,7 +27,7 @@ def load(
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
     model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
     64 MB, which is read only once. Where the file has int8 weights, linear layers become
-    :class:`gossamer.nn.Int8Linear`.
+    :class:`gossamer.models.Int8Linear`.
 
     Parameters
     ----------

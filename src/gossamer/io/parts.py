@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, PackedNM, Structure, as_format
 from gossamer.formats.packed import EarlierNM
-from gossamer.tensor import SparseTensor
 
 Record = dict[str, Any]
 

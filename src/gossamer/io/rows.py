@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
-from gossamer.tensor import SparseTensor
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import NAMES, Entry, Header, memory, place
 from gossamer.io.parts import Record, is_plain, take_apart
-from gossamer.tensor import SparseTensor
 
 #: The version of what stands under "gossamer" in the metadata of a file. 2: the columns of n:m take half a byte.
 VERSION = 2

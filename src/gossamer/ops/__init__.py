@@ -3,16 +3,17 @@
 Importing this package connects :class:`gossamer.SparseTensor` to torch.
 """
 
+from gossamer.compiler.run.crossover import dense_from
+from gossamer.core import aten, backward, dispatch, inplace
+from gossamer.core.fallback import FallbackWarning, fallback
+from gossamer.core.table import implements, implements_backward
+from gossamer.core.tensor import _handlers
 from gossamer.formats import Structure
 from gossamer.formats.values import faster
 from gossamer.ops import (
-    aten,
-    backward,
     convert,
     create,
-    dispatch,
     gradients,
-    inplace,
     interop,
     layers,
     matmul,
@@ -25,16 +26,12 @@ from gossamer.ops import (
     vnm,
 )
 from gossamer.ops.compiled import Compiled, compile
-from gossamer.ops.crossover import dense_from
 from gossamer.ops.einsum import einsum
 from gossamer.ops.explain import Explanation, explain
-from gossamer.ops.fallback import FallbackWarning, fallback
 from gossamer.ops.interop import from_dense, from_scipy, from_torch
 from gossamer.ops.linear import linear
-from gossamer.ops.registry import implements, implements_backward
 from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
-from gossamer.tensor import _handlers
 
 dispatch._SPECIAL.update(
     inplace=inplace.call_inplace,

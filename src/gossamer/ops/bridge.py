@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
-from gossamer.compiler.algebra import Access, Op, Tree, product
-from gossamer.compiler.runtime import available
+from gossamer.compiler.language.algebra import Access, Op, Tree, product
+from gossamer.compiler.run.calls import Prepared, run
+from gossamer.compiler.run.runtime import available
+from gossamer.core.tensor import SparseTensor, build, tracked, values_of
 from gossamer.formats import Format, Masked, PackedRows
-from gossamer.ops.calls import Prepared, run
 from gossamer.ops.einsum import einsum
-from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
 _TYPES = (torch.float32, torch.float64)

@@ -1,7 +1,7 @@
 """Conversions of tensors, compiled: between any two formats, from entries in any order, to and from dense.
 
 Each answers None where torch does it instead: in a trace, on another device, below a few thousand entries, without a
-compiler, and for level kinds that the compiler doesn't know (:mod:`gossamer.ops.restack`).
+compiler, and for level kinds that the compiler doesn't know (``convert.restack``).
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from gossamer.compiler.convert.moves import moved
+from gossamer.compiler.convert.restack import enough, plain, restack, target_of
+from gossamer.compiler.convert.writing import Restacked
+from gossamer.core.tensor import SparseTensor, build, summed, values_of
 from gossamer.formats import Dense, Format, Structure
 from gossamer.formats.structure import Entries
-from gossamer.ops.moves import moved
-from gossamer.ops.restack import enough, plain, restack, target_of
-from gossamer.ops.writing import Restacked
-from gossamer.tensor import SparseTensor, build, summed, values_of
 
 
 def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:

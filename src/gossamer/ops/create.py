@@ -7,20 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.formats import Format, Structure
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
-
-
-def _keep(out: SparseTensor, source: SparseTensor) -> SparseTensor:
-    out.grad_format, out.rule = source.grad_format, source.rule
-    return out
+from gossamer.core.copies import cloned, with_options_of
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
+from gossamer.formats import Format
 
 
 @implements(torch.clone, (Format,))
 def clone(input: SparseTensor, **kwargs: Any) -> SparseTensor:
     """Copy the values; the index arrays never change, so they are shared."""
-    return _keep(build(values_of(input).clone(), input.structure), input)
+    return cloned(input)
 
 
 @implements("contiguous", (Format,))
@@ -59,7 +55,7 @@ def to(input: SparseTensor, *args: Any, **kwargs: Any) -> Any:
     values = before.to(*args, **kwargs)
     if values is before:
         return input
-    return _keep(build(values, input.structure.to(values.device)), input)
+    return with_options_of(build(values, input.structure.to(values.device)), input)
 
 
 def _cast(name: str) -> Any:
@@ -68,7 +64,7 @@ def _cast(name: str) -> Any:
         if name == "type_as":
             return to(input, args[0].dtype)
         values = getattr(values_of(input), name)(*args, **kwargs)
-        return _keep(build(values, input.structure.to(values.device)), input)
+        return with_options_of(build(values, input.structure.to(values.device)), input)
 
     return run
 
@@ -149,15 +145,3 @@ def equal(input: Tensor, other: Tensor) -> Any:
     if input.structure.same(other.structure):
         return torch.equal(input._values, other._values)
     return not bool((input.detach() - other.detach()).any())
-
-
-def detached(input: SparseTensor) -> SparseTensor:
-    """Return the same tensor outside autograd, sharing everything."""
-    return _keep(SparseTensor(input._values.detach(), input.structure), input)
-
-
-def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
-    """Change type or device, as aten calls it."""
-    values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
-    structure: Structure = input.structure.to(values.device)
-    return _keep(SparseTensor(values, structure), input)

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.algebra import Op, Tree
+from gossamer.compiler.language.algebra import Op, Tree
+from gossamer.compiler.run.calls import Prepared, plan_for, run
+from gossamer.compiler.run.crossover import dense_wins, setting
+from gossamer.compiler.run.infer import infer, natural
+from gossamer.compiler.run.plans import Plan
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
-from gossamer.ops.calls import Prepared, plan_for, run
-from gossamer.ops.crossover import dense_wins, setting
-from gossamer.ops.infer import infer, natural
-from gossamer.ops.plans import Plan
-from gossamer.ops.registry import implements
 from gossamer.ops.traced import traced
-from gossamer.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 _LOG = logging.getLogger("gossamer")
@@ -34,7 +34,7 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     Parameters
     ----------
     expression
-        As for ``torch.einsum``, and more: see :mod:`gossamer.compiler.notation`.
+        As for ``torch.einsum``, and more: see ``language.notation``.
     *tensors
         The operands, dense or in any format.
     out

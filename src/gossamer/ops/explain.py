@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from gossamer.compiler.run.crossover import dense_wins
+from gossamer.core import table as registry
+from gossamer.core.dispatch import METADATA, conversion, kinds_of
+from gossamer.core.table import operator_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked
-from gossamer.ops import bridge, registry
-from gossamer.ops.crossover import dense_wins
-from gossamer.ops.dispatch import METADATA, conversion, kinds_of
+from gossamer.ops import bridge
 from gossamer.ops.einsum import plan_of
 from gossamer.ops.reductions import reduced_dims
-from gossamer.ops.registry import operator_of
-from gossamer.tensor import SparseTensor
 
 
 @dataclass(frozen=True)

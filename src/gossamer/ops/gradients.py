@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, values_of
 from gossamer.formats import Format
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, gather, mask_padding, values_of
 
 NAMES = (
     "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",

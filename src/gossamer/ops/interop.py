@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor, build, from_entries, gather, summed
 from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, checks
 from gossamer.formats.base import check_size
 from gossamer.formats.levels import Compressed
 from gossamer.formats.structure import Structure, ascending, ravel
 from gossamer.ops.convert import from_dense as compiled_from_dense
-from gossamer.tensor import SparseTensor, build, from_entries, gather, summed
 
 if TYPE_CHECKING:
     import scipy.sparse

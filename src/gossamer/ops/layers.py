@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, entries_of, values_of
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops.product import product
-from gossamer.ops.registry import implements
 from gossamer.ops.shape import reshape, select_entries
-from gossamer.tensor import SparseTensor, entries_of, values_of
 
 
 @implements(F.embedding, (Dense, Format))

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.autocast import LOWERED
+from gossamer.core.tensor import SparseTensor, tracked
 from gossamer.formats import BSR, PackedRows, PackedVNM
+from gossamer.kernels.transpose import feature_major, token_major
 from gossamer.ops import packed, vnm
-from gossamer.ops.autocast import LOWERED
-from gossamer.ops.transpose_cuda import feature_major, token_major
-from gossamer.tensor import SparseTensor, tracked
 
 Activation = Literal["relu", "gelu", "silu"]
 _CODES = {"relu": 1, "gelu": 2, "silu": 3}

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, entries_of, from_entries, values_of
 from gossamer.formats import CSR, Dense, Format, Masked
 from gossamer.ops import product
 from gossamer.ops.bridge import task
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, entries_of, from_entries, values_of
 
 
 def _rows(x: Tensor) -> Tensor:

@@ -10,15 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, tracked, values_of
 from gossamer.formats import BSR, CSR, Dense, Format, PackedNM, PackedVNM
 from gossamer.formats.packed import PackedRows
-from gossamer.ops import block_kernels, packed_kernels, product, vnm
-from gossamer.ops.block_kernels import Blocks, blocks_of
+from gossamer.kernels.blocks import operators as block_kernels
+from gossamer.kernels.blocks.operators import Blocks, blocks_of
+from gossamer.kernels.rows import operators as packed_kernels
+from gossamer.kernels.rows.operators import NATIVE, Rows, available, rows_of
+from gossamer.ops import product, vnm
 from gossamer.ops.layers import _padding as padding_of
 from gossamer.ops.layers import _pair as pair
-from gossamer.ops.packed_kernels import NATIVE, Rows, available, rows_of
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, tracked, values_of
 
 _forward_op = torch.ops.gossamer.rows_forward.default
 _blocks_op = torch.ops.gossamer.blocks_forward.default

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor, build, mask_padding, matrix_of, tracked
 from gossamer.formats.structure import Matrix
-from gossamer.ops import kernels
-from gossamer.tensor import SparseTensor, build, mask_padding, matrix_of, tracked
+from gossamer.kernels.csr import operators as kernels
 
 
 class Product(torch.autograd.Function):

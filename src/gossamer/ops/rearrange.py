@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, from_entries, values_of
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
 from gossamer.ops import shape as shapes
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, from_entries, values_of
 
 
 def _dims(dims: Any, ndim: int) -> list[int]:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, entries_of, values_of
 from gossamer.formats import Format
 from gossamer.ops.bridge import task
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, values_of
 
 Dims = int | Sequence[int] | None
 

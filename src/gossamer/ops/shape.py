@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, values_of
 from gossamer.formats import Dense, Format, Masked, Structure
 from gossamer.formats.structure import ravel, unravel
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, entries_of, from_entries, values_of
 
 
 def _coords(tensor: SparseTensor) -> tuple[list[Tensor], Tensor]:

@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, build, placed
 from gossamer.formats import Format
 from gossamer.ops import bridge
 from gossamer.ops.reductions import Groups
-from gossamer.ops.registry import implements
-from gossamer.tensor import SparseTensor, build, placed
 
 
 def _parts(input: SparseTensor, dim: int, dtype: torch.dtype | None) -> tuple[Groups, Tensor, Tensor]:

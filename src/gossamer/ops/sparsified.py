@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.core import dispatch
+from gossamer.core.facts import POINTWISE
+from gossamer.core.table import inline_entry, operator_of
+from gossamer.core.tensor import SparseTensor, entries_of, from_entries
 from gossamer.formats import Dense, Format, as_format
-from gossamer.ops import dispatch
-from gossamer.ops.pointwise import POINTWISE
-from gossamer.ops.registry import inline_entry, operator_of
 from gossamer.ops.sparsify import apply_mask, sparsify
 from gossamer.patterns import KeepAll
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
-from gossamer.tensor import SparseTensor, entries_of, from_entries
 
 _CHUNK = 2**18  # values of an output that an inline sparsifier sees at a time
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor, build, from_entries, gather
 from gossamer.formats import BSR, COO, CSR, Dense, Format, as_format
 from gossamer.patterns import Blocks, Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
-from gossamer.tensor import SparseTensor, build, from_entries, gather
 
 How = Pattern | Sparsifier | str | SparseTensor
 _SPARSIFIERS: list[tuple[type, type[Format], type[Format], Callable[..., Tensor]]] = []

@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.compiler import Statement, parse
+from gossamer.compiler.run.calls import Call, Prepared, gradient
+from gossamer.compiler.run.infer import infer
+from gossamer.core.tensor import SparseTensor, build, values_of
 from gossamer.formats import Dense, Format, Structure, as_format
+from gossamer.kernels.csr.operators import _library
 from gossamer.native import BuildError
-from gossamer.ops.calls import Call, Prepared, gradient
-from gossamer.ops.infer import infer
-from gossamer.ops.kernels import _library
-from gossamer.tensor import SparseTensor, build, values_of
 
 _ARGUMENTS = "str expression, str[] formats, int[] sizes, Tensor[] tensors"
 _library.define(f"einsum({_ARGUMENTS}) -> Tensor")

@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, tracked, values_of
 from gossamer.formats import Dense, PackedVNM
-from gossamer.ops import vnm_cuda
-from gossamer.ops.registry import implements
-from gossamer.ops.transpose_cuda import feature_major, token_major
-from gossamer.ops.vnm_kernels import Vnm, vnm_of
-from gossamer.tensor import SparseTensor, tracked, values_of
+from gossamer.kernels.transpose import feature_major, token_major
+from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm.operators import Vnm, vnm_of
 
 _linear_op = torch.ops.gossamer.vnm_linear.default
 _watched = torch._C._len_torch_dispatch_stack

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.formats import Format
-from gossamer.nn.names import Where, by_layer, chosen
-from gossamer.nn.surgery import made_sparse, replace
+from gossamer.models.names import Where, by_layer, chosen
+from gossamer.models.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern, Unstructured, as_pattern
 from gossamer.progress import progress

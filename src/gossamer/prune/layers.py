@@ -12,8 +12,8 @@ from math import prod
 
 from torch import Tensor, nn
 
-from gossamer.nn.names import inputs_first, layer_weights
-from gossamer.tensor import SparseTensor
+from gossamer.core.tensor import SparseTensor
+from gossamer.models.names import inputs_first, layer_weights
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from gossamer.formats import Format, Masked, as_format
-from gossamer.nn.names import Where
+from gossamer.models.names import Where
 from gossamer.prune.calibration import Loss, gather, run
 from gossamer.prune.driver import How, Job, Metric, plan
 from gossamer.prune.methods import Method, as_method

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, as_format
-from gossamer.nn.names import Where
-from gossamer.nn.surgery import made_sparse, replace
+from gossamer.models.names import Where
+from gossamer.models.surgery import made_sparse, replace
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import NM, VNM, GroupedNM, Pattern
 from gossamer.progress import progress
@@ -23,7 +24,6 @@ from gossamer.prune.layers import Layer
 from gossamer.prune.methods import Method, as_method
 from gossamer.prune.report import Report
 from gossamer.prune.schedules import Schedule, as_schedule
-from gossamer.tensor import SparseTensor
 
 TrainStep = Callable[[nn.Module, Distill], Any]
 

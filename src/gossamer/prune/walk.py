@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from gossamer.nn.names import layer_weights
+from gossamer.core.tensor import SparseTensor
+from gossamer.models.names import layer_weights
 from gossamer.prune.capture import Capture
 from gossamer.prune.curvature import Gram
-from gossamer.tensor import SparseTensor
 
 Call = Callable[[nn.Module, Any], Any]
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)

@@ -12,17 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer import native
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
-from gossamer.nn.int8 import Int8Linear
-from gossamer.nn.names import LAYERS, inputs_first
-from gossamer.nn.pack import _call as call_of
-from gossamer.nn.pack import _shapes as shapes_of
-from gossamer.nn.pack import _tokens as tokens_of
+from gossamer.models.int8 import Int8Linear
+from gossamer.models.names import LAYERS, inputs_first
+from gossamer.models.pack.pack import _call as call_of
+from gossamer.models.pack.pack import _shapes as shapes_of
+from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.ops import explain
 from gossamer.report.masks import Picture, picture
 from gossamer.report.recognise import recognise
 from gossamer.report.timing import interleaved
-from gossamer.tensor import SparseTensor
 
 Call = Callable[[Tensor, Tensor], Tensor]
 

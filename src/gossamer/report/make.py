@@ -63,7 +63,7 @@ def make(
 
 def machine() -> str:
     """Say what this machine is, in a line."""
-    from gossamer.nn.pack_tune import _machine
+    from gossamer.models.pack.tune import _machine
 
     threads = torch.get_num_threads()
     parts = [_machine()[0] or platform.machine(), f"{threads} thread{'s' * (threads > 1)}"]

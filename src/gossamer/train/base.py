@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, as_format
-from gossamer.nn.names import Where
-from gossamer.nn.surgery import made_sparse, replace
-from gossamer.tensor import SparseTensor
+from gossamer.models.names import Where
+from gossamer.models.surgery import made_sparse, replace
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.gradients import Gradients

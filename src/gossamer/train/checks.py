@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.tensor import SparseTensor
+from gossamer.core.tensor import SparseTensor
 from gossamer.train.layers import Layer
 from gossamer.train.shards import is_sharded
 

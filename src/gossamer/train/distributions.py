@@ -158,7 +158,7 @@ def given(sparsities: Mapping[str, float], names: Sequence[str], default: float)
     >>> given({"0.*": 0.5}, ["0.weight", "2.weight"], 0.9)
     [0.5, 0.9]
     """
-    from gossamer.nn.names import by_layer
+    from gossamer.models.names import by_layer
 
     chosen: dict[str, float] = {}
     for glob, sparsity in sparsities.items():

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor, gather
 from gossamer.formats import Dense, Masked
-from gossamer.tensor import SparseTensor, gather
 from gossamer.train.layers import Layer
 from gossamer.train.shards import clear, is_sharded, whole
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.tensor import SparseTensor, cleared, scatter
 from gossamer.formats import Format, Masked, Structure
-from gossamer.nn.names import LAYERS, Where, chosen, layer_weights
+from gossamer.models.names import LAYERS, Where, chosen, layer_weights
 from gossamer.ops.sparsify import apply_mask
-from gossamer.tensor import SparseTensor, cleared, scatter
 from gossamer.train.shards import become_rows, is_sharded, whole, whole_mask
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.nn.names import by_layer
+from gossamer.models.names import by_layer
 from gossamer.patterns._rank import keep_top_rows
 from gossamer.train.base import Method
 from gossamer.train.distributions import in_rows

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor, cleared, gather
 from gossamer.formats import Masked
-from gossamer.tensor import SparseTensor, cleared, gather
 from gossamer.train.layers import dense_of, mask_of
 from gossamer.train.shards import clear, is_sharded, local, rows_of, whole
 

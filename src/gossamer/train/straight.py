@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked
-from gossamer.tensor import SparseTensor
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer, become, dense_of
 from gossamer.train.shards import is_sharded, local, rows_of, whole

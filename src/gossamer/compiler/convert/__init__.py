@@ -1,0 +1,1 @@
+"""Entries from one stack of levels to another."""

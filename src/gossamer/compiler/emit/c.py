@@ -1,0 +1,255 @@
+"""From a loop nest to C.
+
+Plain C for the compiler to optimise, except in two places where it would not: a loop in strips keeps its sums in
+vectors (and repeats the loops inside for each strip), and sums have vectors of partial sums
+(``emit.sums``). Integers are 64 bits wide.
+"""
+
+from __future__ import annotations
+
+from gossamer.compiler.emit import sums
+from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
+from gossamer.compiler.language.algebra import FUNCTIONS
+from gossamer.compiler.loops.nest import (
+    ONE,
+    Acc,
+    Append,
+    Bin,
+    Call,
+    Drain,
+    Expr,
+    Find,
+    For,
+    If,
+    Into,
+    Let,
+    Load,
+    Nest,
+    Num,
+    Scatter,
+    Set,
+    Stmt,
+    Store,
+    Var,
+    While,
+)
+
+_STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
+
+
+class Writer:
+    """Writes the function of one nest."""
+
+    def __init__(self, nest: Nest) -> None:
+        self.nest = nest
+        self.suffix = "f" if nest.value == "float" else ""
+        self.rows = ("out_crd", "int") in nest.arrays  # else entries are appended by their number, which is longer
+        self.lines: list[str] = []
+        self.lanes: Lanes | None = None
+        self.depth = 1
+
+    def put(self, text: str) -> None:
+        self.lines.append("  " * self.depth + text)
+
+    # -- expressions
+
+    def expr(self, e: Expr) -> str:
+        if isinstance(e, Num):
+            return self.number(e)
+        if isinstance(e, Var):
+            return e.name
+        if isinstance(e, Load):
+            return f"{e.array}[{self.expr(e.index)}]"
+        if isinstance(e, Call):
+            return FUNCTIONS[e.name].c.format(*(f"({self.expr(a)})" for a in e.args), f=self.suffix)
+        left, right = self.expr(e.left), self.expr(e.right)
+        if e.sign in ("min", "max"):
+            return f"({left} {'<' if e.sign == 'min' else '>'} {right} ? {left} : {right})"
+        if isinstance(e.right, Var) and e.sign == "/" and e.right.name.startswith("n_"):
+            right = f"(real){right}"
+        return f"({left} {e.sign} {right})"
+
+    def number(self, e: Num) -> str:
+        if isinstance(e.value, int):
+            return str(e.value)
+        if e.value in (float("inf"), float("-inf")):
+            return f"{'-' if e.value < 0 else ''}{self.infinity()}"
+        return f"((real){e.value!r})"
+
+    def infinity(self) -> str:
+        if self.nest.value in ("float", "double"):
+            return "__builtin_inf()"
+        return "2147483647" if self.nest.value == "int" else "9223372036854775807"
+
+    def step(self, e: Expr) -> int:
+        """How far an index moves from lane to lane."""
+        assert self.lanes is not None
+        if isinstance(e, (Num, Load)):
+            if isinstance(e, Load) and self.step(e.index):
+                raise NotLinear
+            return 0
+        if isinstance(e, Var):
+            return 1 if e.name == self.lanes.var else self.lanes.moves.get(e.name, 0)
+        if isinstance(e, Bin) and e.sign in "+-":
+            left, right = self.step(e.left), self.step(e.right)
+            return left + right if e.sign == "+" else left - right
+        if isinstance(e, Bin) and self.step(e.left) == 0 and self.step(e.right) == 0:
+            return 0
+        raise NotLinear
+
+    def varies(self, e: Expr) -> bool:
+        """Has a value its own in every lane?"""
+        if isinstance(e, Load):
+            return self.step(e.index) != 0
+        if isinstance(e, Bin):
+            return self.varies(e.left) or self.varies(e.right)
+        if isinstance(e, Call):
+            raise NotLinear
+        return isinstance(e, Var) and self.lanes is not None and e.name in self.lanes.held
+
+    def vector(self, e: Expr, u: int) -> str:
+        """A value in all lanes of vector u; the same in all of them is left a scalar."""
+        lanes = self.lanes
+        assert lanes is not None
+        if not self.varies(e):
+            return self.expr(e)
+        if isinstance(e, Load):
+            if self.step(e.index) != 1:
+                raise NotLinear
+            return f"(*(const {lanes.type} *)(&{e.array}[{self.expr(e.index)}] + {u * lanes.width}))"
+        if isinstance(e, Var):
+            return f"{e.name}_{u}"
+        assert isinstance(e, Bin)
+        right = self.vector(e.right, u)
+        if e.sign == "/":
+            right = f"(real){right}"
+        return f"({self.vector(e.left, u)} {e.sign} {right})"
+
+    # -- statements
+
+    def block(self, body: list[Stmt]) -> None:
+        self.depth += 1
+        for s in body:
+            self.statement(s)
+        self.depth -= 1
+
+    def statement(self, s: Stmt) -> None:
+        if isinstance(s, For):
+            self.loop(s)
+        elif isinstance(s, While):
+            self.put(f"while ({self.expr(s.condition)}) {{")
+            self.block(s.body)
+            self.put("}")
+        elif isinstance(s, If):
+            self.put(f"if ({self.expr(s.condition)}) {{")
+            self.block(s.body)
+            if s.other:
+                self.put("} else {")
+                self.block(s.other)
+            self.put("}")
+        elif isinstance(s, Drain) and s.body == [Set("n", ONE, "+=")]:
+            self.put("n += ws_count(ws);")
+        elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
+            self.put("n += ws_append(ws, out_crd + n, out + n);")
+        elif isinstance(s, Drain):
+            self.put(f"DRAIN(ws, {s.var}, {s.value},")
+            self.block(s.body)
+            self.put(")")
+        else:
+            self.simple(s)
+
+    def simple(self, s: Stmt) -> None:
+        if isinstance(s, Let):
+            if self.lanes:
+                self.lanes.moves[s.name] = self.step(s.value)
+            self.put(f"{'' if s.varies else 'const '}long {s.name} = {self.expr(s.value)};")
+        elif isinstance(s, Set):
+            self.put(f"{s.name} {s.sign} {self.expr(s.value)};")
+        elif isinstance(s, Find):
+            self.put(f"FIND({s.name}, {s.array}, {self.expr(s.begin)}, {self.expr(s.end)}, {self.expr(s.coord)})")
+        elif isinstance(s, Scatter):
+            coord = self.expr(s.coord)
+            self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
+        elif isinstance(s, Append):
+            self.put(f"if (out) {{ out_crd[n] = {self.expr(s.coord)}; out[n] = {self.expr(s.value)}; }}")
+            self.put("++n;")
+        elif isinstance(s, Acc):
+            self.accumulator(s)
+        elif isinstance(s, Into):
+            self.into(s)
+        elif isinstance(s, Store):
+            self.store(s)
+
+    def accumulator(self, s: Acc) -> None:
+        if self.lanes:
+            for u in range(self.lanes.count):
+                self.put(f"{self.lanes.type} {s.name}_{u} = {{0}};")
+        else:
+            self.put(f"real {s.name} = {self.number(Num(s.start))};")
+
+    def into(self, s: Into) -> None:
+        if s.sign != "+=":
+            if self.lanes:
+                raise NotLinear
+            value, better = self.expr(s.value), ">" if s.sign == "max=" else "<"
+            self.put(f"{{ const real x_ = {value}; if (x_ {better} {s.name} || x_ != x_) {s.name} = x_; }}")
+        elif self.lanes:
+            for u in range(self.lanes.count):
+                self.put(f"{s.name}_{u} += {self.vector(s.value, u)};")
+        else:
+            self.put(f"{s.name} += {self.expr(s.value)};")
+
+    def store(self, s: Store) -> None:
+        if not self.lanes:
+            self.put(f"{s.array}[{self.expr(s.index)}] {s.sign} {self.expr(s.value)};")
+            return
+        if self.step(s.index) != 1:
+            raise NotLinear
+        lanes, index = self.lanes, self.expr(s.index)
+        for u in range(lanes.count):
+            value = self.vector(s.value, u) if self.varies(s.value) else f"(({lanes.type}){{0}} + {self.expr(s.value)})"
+            self.put(f"*({lanes.type} *)(&{s.array}[{index}] + {u * lanes.width}) {s.sign} {value};")
+
+    # -- loops
+
+    def loop(self, s: For) -> None:
+        if s.role == "strip" and self.lanes is None and self.strips(s):
+            return
+        if self.lanes is None and sums.write(self, s):
+            return
+        begin, end = self.expr(s.begin), self.expr(s.end)
+        if s.role == "units":
+            base = "" if begin == "0" else f"{begin} + "
+            self.put(f"for (long {s.var} = {base}lo; {s.var} < {base}hi; ++{s.var}) {{")
+            self.depth += 1
+            if self.nest.appends:
+                self.put(f"const long unit = {s.var}{'' if begin == '0' else f' - {begin}'}; long n = start[unit];")
+            self.depth -= 1
+            self.block(s.body)
+            if self.nest.appends:
+                self.put("  if (done) done[unit] = n - start[unit];")
+        else:
+            self.put(f"for (long {s.var} = {begin}, {s.var}_stop = {end}; {s.var} < {s.var}_stop; ++{s.var}) {{")
+            self.block(s.body)
+        self.put("}")
+
+    def strips(self, s: For) -> bool:
+        """Write a loop for each size of strip; if an index does not allow it, write nothing and say so."""
+        mark, size = len(self.lines), BYTES[self.nest.value]
+        self.put(f"{{ long {s.var} = 0; const long {s.var}_stop = {self.expr(s.end)};")
+        try:
+            for count, width in _STRIPS:
+                lanes = width // size
+                self.lanes = Lanes(s.var, lanes, count)
+                self.put(f"for (; {s.var} + {lanes * count} <= {s.var}_stop; {s.var} += {lanes * count}) {{")
+                self.block(s.body)
+                self.put("}")
+        except NotLinear:
+            del self.lines[mark:]
+            return False
+        finally:
+            self.lanes = None
+        self.put(f"for (; {s.var} < {s.var}_stop; ++{s.var}) {{")
+        self.block(s.body)
+        self.put("} }")
+        return True

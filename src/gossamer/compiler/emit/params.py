@@ -1,0 +1,46 @@
+"""What the kernel of a program takes: its arrays and integers, in order, and what its work is weighed by."""
+
+from __future__ import annotations
+
+from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.program import Program, Stack, Strided
+
+
+def arrays(program: Program) -> tuple[tuple[str, str], ...]:
+    """Arrays in the order in which the kernel takes them: those of the operands, then those of the output."""
+    out: list[tuple[str, str]] = []
+    for k, o in enumerate(program.operands):
+        name = operand_name(k)
+        if isinstance(o, Stack):
+            out += [(f"{name}_{a}{level.number}", ctype) for level in o.levels for a, ctype in level.arrays]
+        out.append((f"{name}_val", program.value))
+    kind = program.output.kind
+    if kind in ("dense", "pattern"):
+        return (*out, ("out", program.value))
+    return (*out, ("out_crd", "int" if kind == "rows" else "long"), ("out", program.value), ("out_count", "long"))
+
+
+def sizes(program: Program) -> tuple[str, ...]:
+    """Integers in the order in which the kernel takes them: sizes of variables, strides, integers of levels."""
+    names = [f"n_{v}" for v in (*program.order, *(d.var for d in program.derived))]
+    for k, o in enumerate(program.operands):
+        name = operand_name(k)
+        if isinstance(o, Strided):
+            names += [f"{name}_s{d}" for d, v in enumerate(o.vars) if v != o.unit]
+        else:
+            names += [f"{name}_{n}{level.number}" for level in o.levels for n in level.numbers]
+    if program.output.kind == "dense":
+        names += [f"out_s{d}" for d, v in enumerate(program.output.vars) if v != program.output.unit]
+    return tuple(names)
+
+
+def weights(program: Program) -> str | None:
+    """Return an array that counts the work before each unit: pos of the level below the first."""
+    first = program.order[program.root] if program.order else None
+    for k, o in enumerate(program.operands):
+        if not isinstance(o, Stack):
+            continue
+        levels = [level for level in o.levels if level.var not in program.outside]
+        if len(levels) > 1 and levels[0].var == first and levels[1].walk.counted:
+            return f"{operand_name(k)}_pos{levels[1].number}"
+    return None

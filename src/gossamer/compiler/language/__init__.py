@@ -1,0 +1,1 @@
+"""What is computed: index notation, trees of operands and functions, programs."""

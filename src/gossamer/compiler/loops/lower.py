@@ -1,0 +1,325 @@
+"""From a program to a loop nest: one recursion over the loop variables.
+
+For each variable, the operands that have a sparse level there are walked together: none, and it is a counted loop; one,
+and it is a loop over its positions; more, and ``loops.merge`` joins them as the tree asks, products by
+intersection and sums by union. Levels that have a place for every coordinate are located, and a sparse level
+whose coordinate is known already is searched. What is left of the tree at each branch is simplified, so a
+branch where a factor is missing is never written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gossamer.compiler.emit import params
+from gossamer.compiler.language import algebra
+from gossamer.compiler.language.algebra import Access, Tree, needed, operand_name, operands, without
+from gossamer.compiler.language.program import Program, Stack
+from gossamer.compiler.loops import results
+from gossamer.compiler.loops.merge import Iterator, merge
+from gossamer.compiler.loops.nest import (
+    ONE,
+    ZERO,
+    Acc,
+    Append,
+    Bin,
+    Drain,
+    Expr,
+    Find,
+    For,
+    If,
+    Into,
+    Let,
+    Nest,
+    Num,
+    Set,
+    Stmt,
+    Store,
+    Var,
+    add,
+    mul,
+    read,
+)
+
+
+class State(NamedTuple):
+    """Where the recursion stands: the tree left, each stack's depth and position, and the variables that are known."""
+
+    tree: Tree
+    at: dict[int, tuple[int, Expr]]
+    known: frozenset[str]
+
+
+Then = Callable[[State], list[Stmt]]
+
+
+class Lowering:
+    """The recursion, for one program. ``count`` asks for a nest that only counts what a workspace will hold."""
+
+    def __init__(self, program: Program, count: bool = False) -> None:
+        self.program, self.count = program, count
+        self.covered = not program.reduces_before  # is every place of a dense output written?
+        self.units: Expr | None = None
+        self.summed = program.statement.summed
+        self.in_row = self.summing = False
+        # depth at which a row of a sparse output begins; a row without a workspace is only there to be counted
+        rows = program.output.kind == "rows" or program.scatters
+        outer = set(program.output.vars[:-1])
+        self.scope = max((d + 1 for d, v in enumerate(program.order) if v in outer), default=0) if rows else -1
+        self.has_acc = program.settled < len(program.order) or (
+            program.statement.reduce in ("max", "min", "top") and bool(self.summed)
+        )
+
+    def nest(self) -> Nest:
+        """Return the loop nest."""
+        program = self.program
+        stacks: dict[int, tuple[int, Expr]] = {
+            k: (0, ZERO) for k, o in enumerate(program.operands) if isinstance(o, Stack)
+        }
+        body = self.resolve(State(program.tree, stacks, frozenset()), lambda s: self.loop(0, s))
+        appends = program.output.kind in ("rows", "keys")
+        return Nest(
+            program.title(),
+            params.arrays(program),
+            params.sizes(program),
+            body,
+            program.value,
+            self.units,
+            params.weights(program) if self.units is not None else None,
+            program.workspace if program.scatters else None,
+            Var(f"n_{program.output.vars[-1]}") if program.scatters else ZERO,
+            appends,
+        )
+
+    @property
+    def covers(self) -> bool:
+        """Does the nest write every place of a dense output, or every entry of a pattern?"""
+        program = self.program
+        if program.output.kind != "pattern":
+            return self.covered and program.output.kind == "dense"
+        stacks = [o for o in program.operands if isinstance(o, Stack)]
+        padded = any(level.walk.real for o in stacks for level in o.levels) or any(d.guard for d in program.derived)
+        once = len(stacks) == 1 and len(set(stacks[0].vars)) == len(stacks[0].vars)  # else only a diagonal is visited
+        return once and not padded and not program.reduces_before
+
+    # -- the recursion
+
+    def loop(self, d: int, s: State) -> list[Stmt]:
+        """Loops from the d-th variable on."""
+        program = self.program
+        if s.tree == algebra.ZERO:
+            return []
+        if d == self.scope and not self.in_row:
+            return self.row(d, s)
+        if self.has_acc and d == program.settled and not self.summing:
+            return self.accumulated(d, s)
+        if d == len(program.order):
+            return self.finish(s)
+        var = program.order[d]
+        its = [self.iterator(k, s) for k in operands(s.tree) if self.walks(k, var, s)]
+        points = needed(s.tree, frozenset(it.operand for it in its))
+        if its and d < program.settled:
+            self.covered = False
+        root = d == program.root
+
+        def inside(present: dict[int, Expr]) -> list[Stmt]:
+            gone = frozenset(it.operand for it in its) - present.keys()
+            at = {**s.at, **{k: (s.at[k][0] + 1, p) for k, p in present.items()}}
+            return self.resolve(State(without(s.tree, gone), at, s.known | {var}), lambda t: self.loop(d + 1, t))
+
+        if not its:
+            strip = var == program.strip and len(program.order) > 1
+            role = "strip" if strip else "units" if root and self.shared(var) else ""
+            end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(f"n_{var}")
+            self.units = end if role == "units" else self.units
+            turn = inside({})
+            return [For(var, ZERO, end, turn, role)] if turn else []
+        if len(its) == 1 and points == {frozenset({its[0].operand})}:
+            it = its[0]
+            role = "units" if root and self.shared(var) else ""
+            self.units = Bin("-", it.end, it.begin) if role else self.units
+            at: list[Stmt] = [] if it.at == Var(it.counter) else [Let(f"{it.name}_at", it.at)]
+            where = it.at if not at else Var(f"{it.name}_at")
+            body: list[Stmt] = [Let(var, it.coord(where)), *inside({it.operand: where})]
+            body = body if it.real is None else [If(it.real(where), body)]
+            return [For(it.counter, it.begin, it.end, [*at, *body], role)]
+        return merge(var, its, points, inside, Var(f"n_{var}"))
+
+    def shared(self, var: str) -> bool:
+        """May threads share the loop over this variable: does each turn write places of its own?"""
+        program = self.program
+        if program.output.kind == "pattern":
+            like = program.operands[program.output.like]
+            return var in like.vars
+        return var in program.out_vars and not (program.output.kind == "keys" and program.order[0] != var)
+
+    def walks(self, k: int, var: str, s: State) -> bool:
+        stack = self.program.operands[k]
+        if not isinstance(stack, Stack) or s.at[k][0] == len(stack.levels):
+            return False
+        level = stack.levels[s.at[k][0]]
+        return level.var == var and not level.full
+
+    def iterator(self, k: int, s: State) -> Iterator:
+        """Return the walk of operand k's next level, with this program's names in its expressions."""
+        stack, name = self.program.operands[k], operand_name(k)
+        assert isinstance(stack, Stack)
+        depth, p = s.at[k]
+        level = stack.levels[depth]
+        counter = f"q{name}{level.number}"
+        arrays = {a: f"{name}_{a}{level.number}" for a, _ in level.arrays}
+        names: dict[str, Expr] = {n: Var(f"{name}_{n}{level.number}") for n in level.numbers}
+        names |= {"p": p, "size": Var(f"n_{level.var}"), "q": Var(counter)}
+        w = level.walk
+        at = read(w.at, names, arrays)
+
+        def expression(text: str) -> Callable[[Expr], Expr]:
+            return lambda where: read(text, {**names, "at": where}, arrays)
+
+        real = expression(w.real) if w.real else None
+        begin, end = read(w.begin, names, arrays), read(w.end, names, arrays)
+        return Iterator(k, f"p{name}{level.number}", counter, begin, end, at, expression(w.coord), real)
+
+    def resolve(self, s: State, then: Then) -> list[Stmt]:
+        """Follow every index and position that is known by now, then go on."""
+        for d in self.program.derived:
+            if d.var not in s.known and all(v in s.known for v, _ in d.parts):
+                value: Expr = ZERO
+                for v, weight in d.parts:
+                    value = add(value, mul(Var(v), Num(weight)))
+                rest = self.resolve(s._replace(known=s.known | {d.var}), then)
+                if d.guard:
+                    rest = [If(Bin("<", Var(d.var), Var(f"n_{d.var}")), rest)]
+                return [Let(d.var, value), *rest]
+        for k in operands(s.tree):
+            stack = self.program.operands[k]
+            if not isinstance(stack, Stack) or s.at[k][0] == len(stack.levels):
+                continue
+            level = stack.levels[s.at[k][0]]
+            if level.var not in s.known:
+                continue
+            return self.locate(k, s, then) if level.full else self.search(k, s, then)
+        return then(s)
+
+    def locate(self, k: int, s: State, then: Then) -> list[Stmt]:
+        stack, name = self.program.operands[k], operand_name(k)
+        assert isinstance(stack, Stack)
+        depth, p = s.at[k]
+        level = stack.levels[depth]
+        names: dict[str, Expr] = {"p": p, "size": Var(f"n_{level.var}"), "i": Var(level.var)}
+        value = read(level.walk.locate, names, {})
+        if isinstance(value, Var):
+            return self.resolve(s._replace(at={**s.at, k: (depth + 1, value)}), then)
+        own = f"p{name}{level.number}"
+        return [Let(own, value), *self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(own))}), then)]
+
+    def search(self, k: int, s: State, then: Then) -> list[Stmt]:
+        stack = self.program.operands[k]
+        assert isinstance(stack, Stack)
+        depth = s.at[k][0]
+        level, it = stack.levels[depth], self.iterator(k, s)
+        if len(s.known & self.program.out_vars) < len(self.program.out_vars) or not self.summing:
+            self.covered = False
+        found = Find(it.counter, f"{operand_name(k)}_crd{level.number}", it.begin, it.end, Var(level.var))
+        hit = self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(it.counter))}), then)
+        left = without(s.tree, frozenset({k}))
+        miss = [] if left == algebra.ZERO else self.resolve(s._replace(tree=left), then)
+        return [found, If(Bin("<", Var(it.counter), it.end), hit, miss)] if hit or miss else []
+
+    # -- where results go
+
+    def row(self, d: int, s: State) -> list[Stmt]:
+        """One row of a sparse output: all indices but the last are known. Its entries are counted when it is whole."""
+        program = self.program
+        self.in_row = True
+        body = self.loop(d, s)
+        self.in_row = False
+        if not body:
+            return []
+        last = program.output.vars[-1]
+        if program.scatters:
+            inside: Stmt = Set("n", ONE, "+=") if self.count else Append(results.coord(program, last), Var("w"))
+            body = [*body, Drain(last, "w", [inside])]
+        if program.output.kind == "keys":
+            return body
+        parent: Expr = ZERO
+        for v in program.output.vars[:-1]:
+            parent = add(mul(parent, Var(f"n_{v}")), Var(v))
+        return [Let("first", Var("n")), *body, Store("out_count", parent, Bin("-", Var("n"), Var("first")))]
+
+    def accumulated(self, d: int, s: State) -> list[Stmt]:
+        reduce = self.program.statement.reduce
+        outer, inner = self.split(s) if reduce in ("sum", "mean") else ([], s.tree)
+        self.summing = True
+        body = self.loop(d, s._replace(tree=inner))
+        self.summing = False
+        if not body:
+            return []
+        total: Expr = Var("acc")
+        for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
+            total = Bin("*", total, results.value(self.program, factor, s.at))
+        start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
+        out: list[Stmt] = [Acc("acc", start), *body]
+        if reduce in ("max", "min"):  # what is not stored is 0, and counts
+            every: Expr = ONE
+            for v in self.summed:
+                every = mul(every, Var(f"n_{v}"))
+            out = [
+                Let("seen", ZERO, True),
+                *out,
+                If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")]),
+            ]
+        elif self.program.output.kind in ("rows", "keys") and results.may_miss(body):
+            # no entry where nothing was summed
+            out = [Let("seen", ZERO, True), Acc("acc", start), *results.marked(body)]
+            written = results.put(self.program, total, s.at, self.count)
+            return [*out, If(Bin("!=", Var("seen"), ZERO), written)]
+        return [*out, *results.put(self.program, total, s.at, self.count)]
+
+    def split(self, s: State) -> tuple[list[Tree], Tree]:
+        """Return the factors of the tree that are known before the sum, and the product of the others."""
+        outer: list[Tree] = []
+        inner: list[Tree] = []
+        for factor in algebra.factors(s.tree):
+            (outer if all(self.known(k, s) for k in operands(factor)) else inner).append(factor)
+        outer = [f for f in outer if not (isinstance(f, Access) and f.stored)]
+        return (outer, algebra.product(inner)) if inner else ([], s.tree)
+
+    def known(self, k: int, s: State) -> bool:
+        operand = self.program.operands[k]
+        if isinstance(operand, Stack):
+            return s.at[k][0] == len(operand.levels)
+        return all(v in s.known for v in operand.vars)
+
+    def finish(self, s: State) -> list[Stmt]:
+        """The innermost statement."""
+        value = results.value(self.program, s.tree, s.at)
+        if self.has_acc:
+            reduce = self.program.statement.reduce
+            if reduce in ("max", "min"):
+                return [Into("acc", value, f"{reduce}="), Set("seen", ONE, "+=")]
+            return [Into("acc", value, "max=" if reduce == "top" else "+=")]
+        return results.put(self.program, value, s.at, self.count)
+
+
+def lower(program: Program) -> Nest:
+    """Return the loop nest of a program.
+
+    Examples
+    --------
+    >>> from gossamer.compiler.language.notation import parse
+    >>> from gossamer.compiler.language.program import Output, Strided
+    >>> s = parse("ij,j->i", (2, 1))
+    >>> operands = (Strided(("i", "j"), "j"), Strided(("j",), "j"))
+    >>> p = Program(s, s.tree, operands, Output("dense", ("i",), "i"), ("i", "j"))
+    >>> print(lower(p))
+    # C[i] = sum over j of A[i, j] * B[j]
+    # A dense(i, j), B dense(j); output dense(i)
+    parallel for i in 0 .. n_i:
+      acc = 0
+      for j in 0 .. n_j:
+        acc += A_val[i * A_s0 + j] * B_val[j]
+      out[i] = acc
+    """
+    return Lowering(program).nest()

@@ -1,0 +1,91 @@
+"""Walking several sparse levels at once.
+
+What must be present is a list of sets of operands (``algebra.needed``): for ``a * b + c`` that is
+{a, b, c}, {a, b}, {c}. The largest set first: while all its operands have entries left, look at the smallest
+coordinate among them, choose the branch for those that stand there, and step. Then the sets that are left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gossamer.compiler.loops.nest import ONE, ZERO, Bin, Expr, For, If, Let, Set, Stmt, Var, While, both
+
+
+@dataclass(frozen=True)
+class Iterator:
+    """One sparse level that is walked: its counter, its range, and a position's coordinate and if it is real."""
+
+    operand: int
+    name: str
+    counter: str
+    begin: Expr
+    end: Expr
+    at: Expr
+    coord: Callable[[Expr], Expr]
+    real: Callable[[Expr], Expr] | None
+
+    def more(self) -> Expr:
+        """Has it entries left?"""
+        inside: Expr = Bin("<", Var(self.counter), Var(f"{self.counter}_end"))
+        return inside if self.real is None else Bin("&&", inside, self.real(self.at))
+
+
+Inside = Callable[[dict[int, Expr]], list[Stmt]]
+
+
+def merge(var: str, its: list[Iterator], points: set[frozenset[int]], inside: Inside, size: Expr) -> list[Stmt]:
+    """Return the loops that visit every coordinate at which one of the sets is present, in ascending order."""
+    by = {it.operand: it for it in its}
+    out: list[Stmt] = []
+    for it in its:
+        out += [Let(it.counter, it.begin, True), Let(f"{it.counter}_end", it.end)]
+    ranked = sorted(points, key=lambda point: (-len(point), sorted(point)))
+    if frozenset() in points:
+        return [*out, For(var, ZERO, size, _everywhere(var, its, ranked, inside))]
+    for point in ranked:
+        here = [by[k] for k in sorted(point)]
+        going = both(it.more() for it in here)
+        assert going is not None
+        out.append(While(going, _step(var, here, [p for p in ranked if p <= point], inside)))
+    return out
+
+
+def _everywhere(var: str, its: list[Iterator], ranked: list[frozenset[int]], inside: Inside) -> list[Stmt]:
+    """A counted loop: at each coordinate, which operands stand there?"""
+    body: list[Stmt] = []
+    for it in its:
+        body.append(Let(f"{it.name}_here", ZERO, True))
+        body.append(If(it.more(), [Set(f"{it.name}_here", Bin("==", it.coord(it.at), Var(var)))]))
+    here = {it.operand: Bin("!=", Var(f"{it.name}_here"), ZERO) for it in its}
+    body += _branches(ranked, here, {it.operand: it.at for it in its}, inside)
+    return [*body, *(Set(it.counter, Var(f"{it.name}_here"), "+=") for it in its)]
+
+
+def _step(var: str, here: list[Iterator], ranked: list[frozenset[int]], inside: Inside) -> list[Stmt]:
+    if len(here) == 1:
+        it = here[0]
+        return [Let(var, it.coord(it.at)), *inside({it.operand: it.at}), Set(it.counter, ONE, "+=")]
+    body: list[Stmt] = [Let(f"{it.name}_crd", it.coord(it.at)) for it in here]
+    smallest: Expr = Var(f"{here[0].name}_crd")
+    for it in here[1:]:
+        smallest = Bin("min", smallest, Var(f"{it.name}_crd"))
+    body.append(Let(var, smallest))
+    stands = {it.operand: Bin("==", Var(f"{it.name}_crd"), Var(var)) for it in here}
+    body += _branches(ranked, stands, {it.operand: it.at for it in here}, inside)
+    steps: list[Stmt] = [Set(it.counter, Bin("==", Var(f"{it.name}_crd"), Var(var)), "+=") for it in here]
+    return [*body, *steps]
+
+
+def _branches(ranked: list[frozenset[int]], stands: dict[int, Bin], at: dict[int, Expr], inside: Inside) -> list[Stmt]:
+    """Return a chain of branches, the largest set first; the empty set is what is left."""
+    if not ranked:
+        return []
+    point, *rest = ranked
+    body = inside({k: at[k] for k in point})
+    condition = both(stands[k] for k in sorted(point))
+    if condition is None:
+        return body
+    other = _branches(rest, stands, at, inside)
+    return [If(condition, body, other)] if body or other else []

@@ -1,0 +1,1 @@
+"""Kernels are built, cached, planned for operands, and run."""

@@ -1,0 +1,64 @@
+"""Dense when dense wins: from which density on a product is left to torch's dense kernels."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+from gossamer.compiler.language.algebra import Op, Tree
+from gossamer.compiler.run.plans import Plan
+
+# A dense product does about this much more a moment than a sparse one: measured by benchmarks/compiler.py.
+_MEASURED = 0.5
+_density: float | None = _MEASURED
+
+
+class dense_from(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
+    """Choose from which density on :func:`gossamer.einsum` computes a dense product of two operands by torch.
+
+    The density is that of the work: the turns that the sparse loops would take, over those of dense loops. ``None``:
+    never. Called, it sets the density for the process; as a context manager it puts the old one back at the end.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.sparsify(torch.randn(64, 64), "50%", format=gs.CSR())
+    >>> with gs.dense_from(None):
+    ...     out = gs.einsum("ik,kj->ij", a, torch.randn(64, 8))  # by a sparse kernel, though half of it is there
+    """
+
+    def __init__(self, density: float | None) -> None:
+        global _density
+        if density is not None and (not isinstance(density, (int, float)) or not density >= 0):
+            raise ValueError(f"density={density!r} must be a number from 0, or None for never")
+        self._before, _density = _density, density
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        global _density
+        _density = self._before
+
+
+def setting() -> float | None:
+    """Return the density from which torch's dense kernels are used."""
+    return _density
+
+
+def dense_wins(plan: Plan) -> bool:
+    """Would torch's dense kernel be faster than the plan?"""
+    s = plan.statement
+    if _density is None or plan.out != "dense" or plan.like is not None or len(s.inputs) != 2 or s.reduce != "sum":
+        return False
+    shared = set(s.inputs[0]) & set(s.inputs[1]) - set(s.output)
+    if any(len(v) > 1 for group in s.inputs for v in group):
+        return False  # dimensions of '...', or that broadcast
+    if not shared or not _product(s.tree) or not all(set(s.output) - set(group) for group in s.inputs):
+        return False  # not a product of matrices
+    every = math.prod(plan.sizes[v] for v in {v for group in s.inputs for v in group})
+    return plan.choice.turns >= _density * every > 0
+
+
+def _product(tree: Tree) -> bool:
+    return isinstance(tree, Op) and tree.name == "*" and not any(isinstance(a, Op) for a in tree.args)

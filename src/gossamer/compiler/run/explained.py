@@ -1,0 +1,66 @@
+"""What a plan chose, and why, in words: ``gs.compile(...).explain()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.run.views import View, native
+from gossamer.formats import Structure
+
+if TYPE_CHECKING:
+    from gossamer.compiler.run.plans import Arg, Plan
+
+
+def explained(plan: Plan) -> str:
+    """Say what was chosen for a plan, and why."""
+    program, choice = plan.kernel.program, plan.choice
+    lines = [str(plan.statement)]
+    for k, (arg, view) in enumerate(zip(plan.args, plan.views, strict=True)):
+        lines.append(f"  {operand_name(k)}: {_described(arg, view)}")
+        if k in plan.copies:
+            packed = plan.tiling is not None and k in plan.tiling.packs
+            lines[-1] += (
+                ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} lies side by side"
+            )
+    result = plan.like or (plan.out if isinstance(plan.out, str) else None)
+    form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else result or plan.out
+    lines.append(f"  result: {form if not isinstance(form, Structure) else f'the mask of {form.format}'}")
+    lines.append(
+        f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
+    )
+    if (t := plan.tiling) is not None:
+        cut = f"in {t.parts} parts of {t.turns}" if t.parts > 1 else f"{t.turns} turns, known to the kernel"
+        lines.append(f"  {t.var!r} {cut}: what a row shares stays in registers")
+        if t.view is not None:
+            lines.append(
+                f"  columns in {t.view.sizes[0]} tiles of {-(-t.view.sizes[2] // t.view.sizes[0]):,}, for the cache"
+            )
+    if program.strip:
+        lines.append(f"  {program.strip!r} in strips of vectors, sums in registers")
+    if program.scatters:
+        lines.append(
+            f"  a {program.workspace} workspace over {program.output.vars[-1]!r} gathers each row of the result"
+        )
+    if choice.method == "sort":
+        lines.append("  entries of the result come out of order: they are sorted and summed at the end")
+    nest = plan.kernel.nest
+    if nest.units is None:
+        lines.append("  one thread: the outermost loop does not write places of its own")
+    else:
+        by = f"cut by {nest.weights} into chunks of about as many entries" if nest.weights else "cut evenly"
+        lines.append(f"  threads share the outermost of {plan.units:,} turns, {by}")
+        lines += ["  one thread here: too little work for two"] if plan.alone else []
+    return "\n".join(lines)
+
+
+def _described(arg: Arg, view: View | None) -> str:
+    if arg.structure is None:
+        return "dense"
+    if view is None:
+        return f"{arg.structure.format}, read as the dense tensor that it stores"
+    tiled = any(d < 0 for d, _ in view.parts)
+    order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts) if d >= 0)
+    own = native(arg.structure) is view or (tiled and view.index is None)
+    walked = "walked as it lies" if own else f"sorted by ({order}) and kept"
+    return f"{arg.structure.format}, {arg.structure.nnz:,} entries, {walked}"

@@ -1,0 +1,154 @@
+"""How a structure looks to the compiler: a stack of levels that it can walk, and where each entry's value is.
+
+Most formats are walked as they lie. One that can't be (COO's repeated rows, a level kind without a walk, an operand
+that the loops need in another order) is repacked into compressed levels, once: views are kept with the structure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import LevelUse, Stack, Walk
+from gossamer.compiler.convert.conversion import Cut
+from gossamer.compiler.convert.reading import Target, parts_of
+from gossamer.compiler.convert.restack import enough, restack
+from gossamer.formats import Structure
+from gossamer.formats.levels import Compressed, Dense, Level
+from gossamer.formats.structure import ascending, pack, ravel, unravel
+
+C_TYPES = {
+    torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",
+    torch.float32: "float", torch.float64: "double",
+}  # fmt: skip
+
+
+class View(NamedTuple):
+    """A stack of levels over a structure's entries."""
+
+    levels: tuple[Level, ...]
+    arrays: dict[str, Tensor]
+    sizes: tuple[int, ...]  # of the levels
+    parts: tuple[tuple[int, int], ...]  # of each level, the dimension it belongs to (-1: tiles) and its weight there
+    guards: frozenset[int]  # dimensions that padding may leave
+    fans: tuple[float, ...]  # average number of positions below one of the level above
+    index: Tensor | None  # type: ignore[assignment]  # place of entry i of the view in the values (None: i)
+
+    @property
+    def entries(self) -> int:
+        """How many entries it has, padding included."""
+        return round(math.prod(self.fans))
+
+    @property
+    def cut(self) -> bool:
+        """Does a dimension have more than one level (blocks)?"""
+        return len({d for d, _ in self.parts}) < len(self.parts)
+
+    def stack(self, vars: Sequence[str]) -> Stack:
+        """Return the stack, with these loop variables."""
+        uses = []
+        for n, (level, var) in enumerate(zip(self.levels, vars, strict=True)):
+            assert level.walk is not None
+            names = () if level.full else level.arrays
+            arrays = tuple((name, C_TYPES[self.arrays[f"{name}{n}"].dtype]) for name in names)
+            uses.append(LevelUse(Walk(*level.walk), var, n, arrays, tuple(self.own_numbers(n))))
+        return Stack(tuple(uses))
+
+    def own_numbers(self, n: int) -> dict[str, int]:
+        """Integers of one level."""
+        level = self.levels[n]
+        return level.numbers({name: self.arrays[f"{name}{n}"] for name in level.arrays})
+
+
+def native(structure: Structure) -> View | None:
+    """Return the structure as it lies; None if a level can't be walked, or dimensions are flattened."""
+    if "view" not in structure.memo:
+        structure.memo["view"] = _native(structure)
+    return structure.memo["view"]
+
+
+def _native(structure: Structure) -> View | None:
+    format, shape = structure.format, structure.shape
+    stack = format.stack(len(shape))
+    if format.groups(len(shape)) != len(shape) or any(not _walkable(level) for level in stack):
+        return None
+    parts = parts_of(format, shape, len(stack))
+    if parts is None:
+        return None
+    fans, parents = [], 1
+    for level, arrays, _, size in structure.levels():
+        positions = level.positions(arrays, parents, size)
+        fans.append(positions / max(parents, 1))
+        parents = positions
+    sizes = format.level_sizes(shape)
+    spread = [0] * len(shape)
+    for (d, weight), size in zip(parts, sizes, strict=True):
+        spread[d] += weight * max(size - 1, 0)
+    guards = frozenset(d for d, size in enumerate(shape) if spread[d] >= max(size, 1))
+    return View(stack, structure.arrays, tuple(sizes), parts, guards, tuple(fans), None)
+
+
+def _walkable(level: Level) -> bool:
+    return level.walk is not None and not (isinstance(level, Compressed) and not level.unique)
+
+
+def repacked(structure: Structure, order: tuple[int, ...]) -> View:
+    """Return the entries sorted by their dimensions in this order, in compressed levels (the first may be dense)."""
+    key = ("view", order)
+    if key not in structure.memo:
+        structure.memo[key] = _repacked(structure, order)
+    return structure.memo[key]
+
+
+def stack_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[Level, ...]:
+    """Return the levels into which entries are repacked."""
+    first = shape[order[0]]
+    dense = len(order) > 1 and first <= 4 * nnz + 4096
+    return (Dense() if dense else Compressed(), *(Compressed(),) * (len(order) - 1))
+
+
+def fans_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[float, ...]:
+    """Guess what :func:`repacked` would find, as if entries were spread evenly."""
+    fans, before, space = [], 1.0, 1.0
+    for n, level in enumerate(stack_for(order, shape, nnz)):
+        space *= shape[order[n]]
+        now = space if level.full else min(space, float(nnz))
+        fans.append(now / max(before, 1.0))
+        before = now
+    return tuple(fans)
+
+
+def _repacked(structure: Structure, order: tuple[int, ...]) -> View:
+    shape = structure.shape
+    sizes = tuple(shape[d] for d in order)
+    stack = stack_for(order, shape, structure.nnz)
+    made = None
+    if enough(structure.nnz) and structure.device.type == "cpu":
+        target = Target(stack, sizes, tuple(Cut(d) for d in order), tuple(shape))
+        made = restack(structure, target)
+    arrays, index = _sorted(structure, order, stack, sizes) if made is None else (made.arrays, made.where)
+    fans, parents = [], 1
+    for n, (level, size) in enumerate(zip(stack, sizes, strict=True)):
+        positions = level.positions({name: arrays[f"{name}{n}"] for name in level.arrays}, parents, size)
+        fans.append(positions / max(parents, 1))
+        parents = positions
+    return View(stack, arrays, sizes, tuple((d, 1) for d in order), frozenset(), tuple(fans), index)
+
+
+def _sorted(
+    structure: Structure, order: tuple[int, ...], stack: tuple[Level, ...], sizes: tuple[int, ...]
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """The same in torch: arrays, and the place of each entry in the values."""
+    keys, index = structure.entries()
+    coords = unravel(keys, structure.shape)
+    coords = [coords[d] for d in order]
+    number = ravel(coords, sizes)
+    if not ascending(number):
+        turn = torch.argsort(number)
+        number, coords = number[turn], [c[turn] for c in coords]
+        index = turn if index is None else index[turn]
+    return pack(stack, coords, number, sizes)[0], index

@@ -1,0 +1,32 @@
+"""Copies of a sparse tensor: as it is, outside of autograd, of another type or on another device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from gossamer.core.tensor import SparseTensor, build, values_of
+
+
+def with_options_of(out: SparseTensor, source: SparseTensor) -> SparseTensor:
+    """Return a tensor with the options of another: its gradient's format, and how it is chosen again."""
+    out.grad_format, out.rule = source.grad_format, source.rule
+    return out
+
+
+def cloned(input: SparseTensor) -> SparseTensor:
+    """Return a copy of the values, differentiably; the index arrays never change, so they are shared."""
+    return with_options_of(build(values_of(input).clone(), input.structure), input)
+
+
+def detached(input: SparseTensor) -> SparseTensor:
+    """Return the same tensor outside autograd, sharing everything."""
+    return with_options_of(SparseTensor(input._values.detach(), input.structure), input)
+
+
+def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:
+    """Change type or device, as aten calls it."""
+    values = input._values.to(dtype=dtype or input._values.dtype, device=device or input._values.device, copy=True)
+    structure = input.structure.to(values.device)
+    return with_options_of(SparseTensor(values, structure), input)

@@ -1,0 +1,1 @@
+"""Kernels, one folder a family: the torch operators with their schemas, fakes and gradients, and their launches."""

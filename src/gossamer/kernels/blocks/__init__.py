@@ -1,0 +1,1 @@
+"""Compressed rows of blocks."""

@@ -1,0 +1,1 @@
+"""Packed rows, what the CPU kernels read."""

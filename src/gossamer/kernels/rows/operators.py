@@ -1,0 +1,235 @@
+"""The products of packed rows, as torch operators: schemas, fake functions and gradients; the kernels are native.
+
+Three operators, each in the others' gradients, so that they differentiate as often as one likes. ``A`` are packed rows
+(:mod:`gossamer.formats.packed`):
+
+- ``rows_linear``: act(x @ A.T + bias); ``rows_forward`` is the same for calls that autograd has no part in,
+- ``rows_linear_t``: g @ A,
+- ``rows_int8``: rows_linear of int8 values, each row with a scale; its weight has no gradient,
+- ``rows_sample``: sum over tokens of left[:, row] * right[:, col] at every place; ``rows_sample_forward`` likewise,
+- ``rows_gather``: values in another order, which has no gradient of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gossamer import native
+from gossamer.compiler.convert.moves import moved
+from gossamer.compiler.convert.restack import enough, plain, restack, target_of
+from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
+from gossamer.formats.lanes import halves, near_entries
+from gossamer.formats.packed import PackedRows, block_of
+
+_A = "Tensor? row, Tensor? pos, Tensor crd"
+_SIZES = "int rows, int cols, int block, int tile, int window, int per"
+_library = torch.library.Library("gossamer", "FRAGMENT")
+for _name in ("rows_linear", "rows_forward"):
+    _library.define(f"{_name}({_A}, Tensor values, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor")
+_library.define(
+    f"rows_int8({_A}, Tensor values, Tensor scale, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
+)
+_library.define(f"rows_linear_t({_A}, Tensor values, Tensor grad, {_SIZES}) -> Tensor")
+for _name in ("rows_sample", "rows_sample_forward"):
+    _library.define(f"{_name}({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
+_library.define("rows_gather(Tensor values, Tensor places) -> Tensor")
+
+ACTIVATIONS = ("none", "relu", "gelu", "silu")
+STORED = (torch.float32, torch.bfloat16, torch.float16)
+#: What the kernels read as it is; float16 is converted first.
+NATIVE = (torch.float32, torch.bfloat16)
+
+
+class Rows(NamedTuple):
+    """The arrays and sizes of packed rows, in the order of the operators' arguments."""
+
+    arrays: tuple[Tensor | None, Tensor | None, Tensor]
+    sizes: tuple[int, int, int, int, int, int]  # rows, cols, block, tile, window, per
+
+
+def rows_of(structure: Structure) -> Rows:
+    """Return what the operators take, of a structure in a packed format."""
+    format, arrays = structure.format, structure.arrays
+    assert isinstance(format, PackedRows)
+    rows, cols = format.matrix_sizes(structure.shape)
+    sizes = (rows, cols, block_of(rows), format.tile, format.window, format.per)
+    return Rows((arrays.get("crd2"), arrays.get("pos3"), arrays["crd3"]), sizes)
+
+
+def _halved(window: int) -> bool:
+    """Do two steps share a byte? As Rows::nibbles() of native/cpu/rows.h."""
+    return 0 < window <= 15
+
+
+def _places(crd: Tensor, window: int) -> int:
+    """How many values packed rows with such columns have."""
+    return crd.shape[0] * (2 if _halved(window) else 1)
+
+
+def _used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
+    """Which places have an entry."""
+    if window and not per:
+        return near_entries(crd)
+    return (halves(crd) if _halved(window) else crd) != (window if per else tile)
+
+
+class _Transpose(NamedTuple):
+    rows: Rows
+    places: Tensor  # int32: place of each value of the transpose in the values, -1 where it has none
+
+
+_transposes: Any = WeakIdKeyDictionary()
+
+
+def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple[int, ...]) -> _Transpose:
+    """Packed rows of A.T; made once for a structure and kept as long as its arrays are."""
+    known = _transposes.get(crd)
+    if known is not None:
+        return known
+    rows, cols, _, tile, window, per = sizes
+    # `per` of every `window` columns is n:m whatever finer promise was made
+    format = PackedNM(per, window) if per else PackedNear(tile) if window else PackedCSR(tile)
+    arrays = {"crd3": crd} if row is None or pos is None else {"crd2": row, "pos3": pos, "crd3": crd}
+    made, index = _turned(Structure(format, (rows, cols), arrays, crd.device))
+    index = torch.where(made.arrays[2] == made.sizes[3], -1, index).int()
+    _transposes[crd] = result = _Transpose(made, index)
+    return result
+
+
+def _turned(structure: Structure) -> tuple[Rows, Tensor]:
+    """The columns of a matrix as packed rows, and the place in its values of each of theirs (0 for padding)."""
+    format, (rows, cols) = PackedCSR(order=(1, 0)), structure.shape
+    compiled = None
+    if enough(math.prod(structure.value_shape)) and plain(*structure.arrays.values()):
+        target = target_of(format, (rows, cols))
+        compiled = restack(structure, target)
+        if compiled is None:  # a level that can't be walked: by the numbers of its entries
+            keys, where = structure.entries()
+            compiled = restack(keys, target, numbers=True)
+            if compiled is not None and compiled.where is not None and where is not None:
+                compiled = compiled._replace(where=where[compiled.where])
+    if compiled is not None and compiled.where is not None:
+        made = rows_of(Structure(format, (rows, cols), compiled.arrays, structure.device))
+        return made, moved(compiled.where.long(), None, compiled.place, compiled.entries, compiled.places)
+    keys, where = structure.entries()
+    assert where is not None
+    turned = keys % cols * rows + keys // cols
+    order = torch.argsort(turned)
+    made_by_torch, place = Structure.from_keys(PackedCSR(), turned[order], (cols, rows))
+    made = rows_of(made_by_torch)
+    index = torch.zeros(made.arrays[2].numel(), dtype=torch.int64)
+    index[place] = where[order]
+    return made, index
+
+
+def linear_t(
+    row: Tensor | None, pos: Tensor | None, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int, *sizes: int
+) -> Tensor:
+    """Return grad @ A; autograd takes no notice of it."""
+    if not (crd.numel() and grad.numel()):
+        return grad.new_zeros((grad.shape[0], cols))
+    t = _transpose(row, pos, crd, (rows, cols, *sizes))
+    turned = _gather(values, t.places)
+    return _forward(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)
+
+
+_library.impl("rows_linear_t", linear_t, "CPU")
+_forward, _gather = torch.ops.gossamer.rows_forward.default, torch.ops.gossamer.rows_gather.default
+
+for _name in ("rows_forward", "rows_sample_forward", "rows_gather"):
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")  # a third of a call's time saved
+
+
+@torch.library.register_fake("gossamer::rows_linear", lib=_library)
+@torch.library.register_fake("gossamer::rows_forward", lib=_library)
+def _(row: Any, pos: Any, crd: Any, values: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows))
+
+
+@torch.library.register_fake("gossamer::rows_int8", lib=_library)
+def _(row: Any, pos: Any, crd: Any, values: Any, scale: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows))
+
+
+@torch.library.register_fake("gossamer::rows_linear_t", lib=_library)
+def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: int, *sizes: int) -> Tensor:
+    return grad.new_empty((grad.shape[0], cols))
+
+
+@torch.library.register_fake("gossamer::rows_gather", lib=_library)
+def _(values: Tensor, places: Tensor) -> Tensor:
+    return values.new_empty(places.shape)
+
+
+@torch.library.register_fake("gossamer::rows_sample", lib=_library)
+@torch.library.register_fake("gossamer::rows_sample_forward", lib=_library)
+def _(row: Any, pos: Any, crd: Tensor, left: Tensor, right: Any, *sizes: int) -> Tensor:
+    return left.new_empty(_places(crd, sizes[4]))
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    tensors, ctx.rest = [v for v in inputs if not isinstance(v, int)], [v for v in inputs if isinstance(v, int)]
+    ctx.save_for_backward(*tensors)
+
+
+def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *arrays, values, x, bias = ctx.saved_tensors
+    *sizes, activation = ctx.rest
+    if activation:
+        raise NotImplementedError("a fused activation has no gradient: apply it after the product")
+    grad = grad.contiguous()
+    needs = ctx.needs_input_grad
+    grad_values = torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes) if needs[3] else None
+    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad, *sizes) if needs[4] else None
+    grad_bias = grad.sum(0) if bias is not None and needs[5] else None
+    return (None, None, None, grad_values, grad_x, grad_bias, *(None,) * 7)
+
+
+def _int8_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *arrays, values, scale, _, bias = ctx.saved_tensors
+    *sizes, activation = ctx.rest
+    if activation:
+        raise NotImplementedError("a fused activation has no gradient: apply it after the product")
+    grad = grad.contiguous()
+    needs = ctx.needs_input_grad
+    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values.float(), grad * scale, *sizes) if needs[5] else None
+    return (*(None,) * 5, grad_x, grad.sum(0) if bias is not None and needs[6] else None, *(None,) * 7)
+
+
+def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *arrays, values, x = ctx.saved_tensors
+    sizes = ctx.rest
+    grad = grad.contiguous()
+    needs = ctx.needs_input_grad
+    grad_values = torch.ops.gossamer.rows_sample(*arrays, x, grad, *sizes) if needs[3] else None
+    grad_x = torch.ops.gossamer.rows_linear(*arrays, values, grad, None, *sizes, 0) if needs[4] else None
+    return (None, None, None, grad_values, grad_x, *(None,) * 6)
+
+
+def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    *arrays, left, right = ctx.saved_tensors
+    values = torch.where(_used(arrays[2], *ctx.rest[3:6]), grad, 0)  # a place without an entry has no gradient
+    needs = ctx.needs_input_grad
+    linear, linear_t = torch.ops.gossamer.rows_linear, torch.ops.gossamer.rows_linear_t
+    grad_left = linear(*arrays, values, right, None, *ctx.rest, 0) if needs[3] else None
+    grad_right = linear_t(*arrays, values, left, *ctx.rest) if needs[4] else None
+    return (None, None, None, grad_left, grad_right, *(None,) * 6)
+
+
+for _name, _backward in (
+    ("rows_linear", _linear_backward),
+    ("rows_int8", _int8_backward),
+    ("rows_linear_t", _linear_t_backward),
+    ("rows_sample", _sample_backward),
+):
+    torch.library.register_autograd(f"gossamer::{_name}", _backward, setup_context=_save, lib=_library)
+
+
+def available(values: Tensor) -> bool:
+    """Is there a kernel for values of this type and device? Half precision is stored; sums are float32."""
+    return values.dtype in STORED and values.is_cpu and native.load()

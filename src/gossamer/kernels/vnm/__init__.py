@@ -1,0 +1,1 @@
+"""Packed V:N:M, what sparse tensor cores read."""

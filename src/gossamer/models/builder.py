@@ -1,0 +1,184 @@
+"""SparsityBuilder: say for each weight and activation of a model how it and its gradient are made sparse."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.models.interm import OperatorFormats, format_output, record_names
+from gossamer.models.names import matching
+from gossamer.models.resparsify import check_rule, set_rule
+from gossamer.models.surgery import made_sparse, replace
+from gossamer.ops.sparsified import Output
+from gossamer.ops.sparsify import sparsify
+from gossamer.patterns import KeepAll
+from gossamer.sparsifiers import as_sparsifier
+
+
+class SparsityBuilder:
+    """Make a sparse model out of an existing one, weight by weight and activation by activation.
+
+    Names are those of ``named_parameters()`` for weights and ``named_modules()`` for activations; globs mean all that
+    match, and an unknown name is an error that shows the near misses. The model given is left as it is.
+
+    Parameters
+    ----------
+    model
+        Any module.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> sb = gs.SparsityBuilder(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)))
+    >>> sb.set_weight("0.weight", initial_sparsifier=gs.sparsifiers.ScalarFraction(0.75), out_format=gs.CSR())
+    >>> sb.set_interm("1", external_sparsifier=gs.sparsifiers.ScalarThreshold(0.1), out_format=gs.COO())
+    >>> sparse = sb.get_sparse_model()
+    >>> sparse[0].weight.nnz
+    16
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"SparsityBuilder needs a torch.nn.Module, not {type(model).__name__}")
+        self._model = model
+        self._steps: dict[tuple[str, str], Callable[[nn.Module], None]] = {}
+
+    def set_weight(
+        self,
+        name: str,
+        initial_sparsifier: Any = None,
+        inline_sparsifier: Any = None,
+        tmp_format: Format | None = None,
+        external_sparsifier: Any = None,
+        out_format: Format | None = None,
+        every: int | None = None,
+    ) -> None:
+        """Make weights sparse.
+
+        Parameters
+        ----------
+        name
+            Parameter name or glob.
+        initial_sparsifier
+            What chooses the values that stay at the start; keep-all by default.
+        inline_sparsifier, tmp_format, external_sparsifier
+            What chooses anew while the model trains (first inline into the temporary format, then external). Without
+            them, and without ``every``, the pattern is fixed from the start.
+        out_format
+            ``gs.Masked()`` by default.
+        every
+            Choose anew every so many optimizer steps (1 if there is an inline or external sparsifier); with ``every``
+            alone, by the initial sparsifier.
+        """
+        initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
+        format = Masked() if out_format is None else as_format(out_format)
+        anew = inline_sparsifier is not None or external_sparsifier is not None
+        last = initial if external_sparsifier is None and not anew else external_sparsifier
+        rule = Output.of((inline_sparsifier, tmp_format, last, format)) if anew or every is not None else None
+        if rule is not None:
+            check_rule(rule, every)
+
+        def step(model: nn.Module, target: str) -> None:
+            parameter = model.get_parameter(target)
+            dense = parameter.detach().to_dense() if isinstance(parameter, SparseTensor) else parameter.detach()
+            replace(parameter, sparsify(dense, initial, format))
+            if rule is not None and isinstance(parameter, SparseTensor):
+                set_rule(parameter, rule, 1 if every is None else every)
+
+        self._add("weight", name, self._parameters(), "parameter", step)
+
+    def set_weight_grad(
+        self,
+        name: str,
+        inline_sparsifier: Any = None,
+        tmp_format: Format | None = None,
+        external_sparsifier: Any = None,
+        out_format: Format | None = None,
+    ) -> None:
+        """Choose the format of the gradients of weights; by default a sparse weight's gradient has its own pattern."""
+        spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
+
+        def step(model: nn.Module, target: str) -> None:
+            parameter = model.get_parameter(target)
+            if isinstance(parameter, SparseTensor):
+                parameter.grad_format = Dense()  # the whole gradient, for the sparsifiers to choose from
+            parameter.register_hook(spec.apply)
+
+        self._add("weight_grad", name, self._parameters(), "parameter", step)
+
+    def set_interm(
+        self,
+        name: str,
+        inline_sparsifier: Any = None,
+        tmp_format: Format | None = None,
+        external_sparsifier: Any = None,
+        out_format: Format | None = None,
+    ) -> None:
+        """Make activations sparse: the output of a module, or of one operator inside it as ``"module:add"``.
+
+        :meth:`intermediates` lists the names that a model has.
+        """
+        spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
+        self._add_interm("interm", name, spec, gradient=False)
+
+    def set_interm_grad(
+        self,
+        name: str,
+        inline_sparsifier: Any = None,
+        tmp_format: Format | None = None,
+        external_sparsifier: Any = None,
+        out_format: Format | None = None,
+    ) -> None:
+        """Make the gradients of activations sparse; names as in :meth:`set_interm`."""
+        spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
+        self._add_interm("interm_grad", name, spec, gradient=True)
+
+    def intermediates(self, *inputs: Any, **kwargs: Any) -> list[str]:
+        """Run the model once and list the names of its activations: modules, and operators inside them.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+        >>> gs.SparsityBuilder(model).intermediates(torch.ones(1, 2))
+        ['0', '0:linear', '1', '1:relu']
+        """
+        return record_names(self._model, inputs, kwargs)
+
+    def get_sparse_model(self) -> nn.Module:
+        """Return the sparse model: a copy, so that the one given stays as it is."""
+        model = copy.deepcopy(self._model)
+        for kind in ("weight", "weight_grad", "interm", "interm_grad"):
+            for (step_kind, _), step in self._steps.items():
+                if step_kind == kind:
+                    step(model)
+        made_sparse(model)
+        return model
+
+    # -- collecting what was asked for
+
+    def _parameters(self) -> list[str]:
+        return [name for name, _ in self._model.named_parameters()]
+
+    def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]) -> None:
+        for target in matching(name, known, what):
+            self._steps[kind, target] = lambda model, target=target: step(model, target)  # type: ignore[misc]
+
+    def _add_interm(self, kind: str, name: str, spec: Output, gradient: bool) -> None:
+        path, _, operator = name.partition(":")
+
+        def step(model: nn.Module, target: str) -> None:
+            module = model.get_submodule(target)
+            if operator:
+                OperatorFormats.of(module).add(operator, spec, gradient)
+            else:
+                module.register_forward_hook(lambda _m, _a, out: format_output(out, spec, gradient))
+
+        modules = [n for n, _ in self._model.named_modules() if n]
+        for target in matching(path, modules, "module"):
+            self._steps[kind, f"{target}:{operator}"] = lambda model, target=target: step(model, target)  # type: ignore[misc]

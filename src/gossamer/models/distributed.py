@@ -1,0 +1,121 @@
+"""Several machines: DDP that sends the values of sparse gradients, and nothing else of them."""
+
+# No postponed annotations here: DDP reads the types of a communication hook when it is registered.
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import GradBucket  # type: ignore[attr-defined]
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Structure
+from gossamer.models.surgery import sparse_parameters
+
+
+def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average gradients over the ranks; of a sparse parameter only the values at its stored positions are sent.
+
+    A communication hook for ``DistributedDataParallel``. (Plain DDP is right too: it sends a sparse gradient as a dense
+    one.) Patterns must be the same on all ranks: see :func:`synchronize_`.
+
+    Parameters
+    ----------
+    state
+        A process group, or None for the default one.
+    bucket
+        What DDP hands over.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> def wrap(model):
+    ...     ddp = torch.nn.parallel.DistributedDataParallel(gs.nn.synchronize_(model))
+    ...     ddp.register_comm_hook(None, gs.nn.reduce_values)
+    ...     return ddp
+    """
+    group: Any = state or dist.group.WORLD
+    buffer = bucket.buffer()
+    kept = _kept(bucket)
+    sent = (buffer if kept is None else buffer[kept]).div_(group.size())
+
+    def spread(future: Any) -> Tensor:
+        reduced: Tensor = future.value()[0]
+        return reduced if kept is None else buffer.zero_().index_put_((kept,), reduced)
+
+    return dist.all_reduce(sent, group=group, async_op=True).get_future().then(spread)
+
+
+def _kept(bucket: GradBucket) -> Tensor | None:
+    """Places in the bucket that are sent: all of a dense parameter, the stored positions of a sparse one."""
+    parameters = bucket.parameters()
+    sparse = [isinstance(p, SparseTensor) and p.grad_format is None for p in parameters]
+    if not any(sparse):
+        return None
+    places, offset = [], 0
+    for p, is_sparse in zip(parameters, sparse, strict=True):
+        count = p.numel()
+        keys = p.structure.entries().keys if is_sparse else torch.arange(count, device=p.device)  # type: ignore[attr-defined]
+        places.append(keys + offset)
+        offset += count
+    return torch.cat(places)
+
+
+def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Module:
+    """Give the sparse parameters of all ranks the pattern and the values of one rank, in place.
+
+    DDP makes the values of all ranks equal when it wraps a model, but it knows nothing of patterns: call this first,
+    unless every rank chose the same ones (the same weights, or the same seed).
+
+    Parameters
+    ----------
+    model
+        The model, with the same parameters in the same formats on every rank.
+    source
+        The rank whose patterns count.
+    group
+        A process group; the default one if None.
+
+    Returns
+    -------
+    nn.Module
+        The same model.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.sparsify_(torch.nn.Linear(8, 8), "75%")
+    >>> gs.nn.synchronize_(model) is model  # alone, there is nothing to do
+    True
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return model
+    for parameter in sparse_parameters(model).values():
+        parts = [parameter._values, *parameter.structure.arrays.values()]
+        sizes: list[Any] = [(tuple(p.shape), p.dtype) for p in parts]
+        dist.broadcast_object_list(sizes, source, group=group)
+        mine = dist.get_rank(group) == source
+        received = [
+            p.contiguous() if mine else torch.empty(shape, dtype=dtype, device=p.device)
+            for p, (shape, dtype) in zip(parts, sizes, strict=True)
+        ]
+        for part in received:
+            _broadcast(part, source, group)
+        if not mine:
+            _adopt(parameter, received)
+    return model
+
+
+def _broadcast(part: Tensor, source: int, group: Any) -> None:
+    """Broadcast, masks as bytes: not every backend knows bool."""
+    dist.broadcast(part.view(torch.uint8) if part.dtype == torch.bool else part, source, group=group)
+
+
+def _adopt(parameter: SparseTensor, parts: list[Tensor]) -> None:
+    names = parameter.structure.arrays
+    arrays = dict(zip(names, parts[1:], strict=True))
+    structure = Structure(parameter.format, parameter._dense_shape, arrays, parts[0].device)
+    structure.check(parts[0])
+    parameter._values = parts[0]
+    parameter._set_structure(structure)

@@ -1,0 +1,104 @@
+"""Packed layers in a row: activations inside their kernels, and no transposes between them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import PackedVNM
+from gossamer.ops.linear import Activation, linear, linear_in_order
+
+#: Above so many tokens, packed V:N:M reads activations feature by feature.
+_MANY = 64
+
+
+class FusedLinear(nn.Linear):
+    """A linear layer that applies its activation, made by :func:`fuse_` of one that has been packed.
+
+    Parameters
+    ----------
+    layer
+        Whose parameters it takes over.
+    activation
+        As in :func:`gossamer.linear`.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
+    >>> model = fuse_(gs.sparsify_(model, "2:4", format=gs.formats.PackedVNM("all", 2, 4)))
+    >>> model[0]
+    FusedLinear(in_features=64, out_features=64, bias=True, activation=relu)
+    """
+
+    def __init__(self, layer: nn.Linear, activation: Activation | None = None) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+        self.weight, self.bias = layer.weight, layer.bias
+        self.training = layer.training
+        self.activation: Activation | None = activation
+        self.first = self.last = False  # of a chain of packed layers
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not (self.first or self.last) or input.numel() <= _MANY * self.in_features:
+            return linear(input, self.weight, self.bias, self.activation)
+        return linear_in_order(input, self.weight, self.bias, self.activation, turned=not self.last)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, activation={self.activation}"
+
+
+def fuse_(model: nn.Module) -> nn.Module:
+    """Let packed V:N:M layers of every ``nn.Sequential`` apply the activation that follows, in place.
+
+    The activation's module becomes ``nn.Identity``, so names stay. Of two or more such layers in a row, the first gives
+    many tokens on in feature-major order, which the others keep, and the last gives them back in torch's own.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.Linear(64, 64))
+    >>> fuse_(gs.sparsify_(model, "2:4", format=gs.formats.PackedVNM("all", 2, 4)))[1]
+    Identity()
+    """
+    for module in list(model.modules()):
+        if isinstance(module, nn.Sequential):
+            _fuse_one(module)
+    return model
+
+
+def _fuse_one(chain: nn.Sequential) -> None:
+    run: list[FusedLinear] = []
+    for i in range(len(chain)):
+        module = chain[i]  # as it is now: an activation may have become an identity
+        if _packed(module):
+            after = _activation(chain[i + 1]) if i + 1 < len(chain) else None
+            chain[i] = fused = FusedLinear(module, after)  # type: ignore[arg-type]
+            if after is not None:
+                chain[i + 1] = nn.Identity()
+            run.append(fused)
+        elif not isinstance(module, nn.Identity):
+            _close(run)
+            run = []
+    _close(run)
+
+
+def _close(run: list[FusedLinear]) -> None:
+    if len(run) > 1:
+        run[0].first = run[-1].last = True
+
+
+def _packed(module: Any) -> bool:
+    weight = getattr(module, "weight", None)
+    return type(module) is nn.Linear and isinstance(weight, SparseTensor) and isinstance(weight.format, PackedVNM)
+
+
+def _activation(module: nn.Module) -> Activation | None:
+    """The activation that a module is, if kernels have it; one with hooks of its own is left alone."""
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        return None
+    if type(module) is nn.GELU:
+        return "gelu" if module.approximate == "none" else None
+    return {nn.ReLU: "relu", nn.SiLU: "silu"}.get(type(module))  # type: ignore[return-value]

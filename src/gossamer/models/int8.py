@@ -1,0 +1,200 @@
+"""Packed weights in eight bits: quantize_ and the layer that it makes.
+
+A value is an int8 times the scale of its row, the largest of the row's values over 127: symmetric, so zero stays zero
+and the pattern stays the pattern. Activations and sums are float32, so nothing has to be calibrated. With d values
+and their columns, a row takes 2 d bytes and 4 for its scale, instead of 5 d.
+
+What it costs in accuracy is bounded: a value moves by at most half a scale, so output r of a token x moves by at most
+``scale[r] / 2 * sum(|x[c]|)`` over the columns c that row r keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from gossamer import native
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats.packed import PackedRows
+from gossamer.models.names import Where, chosen, inputs_first
+from gossamer.models.surgery import made_sparse, put
+from gossamer.ops.packed import linear_int8
+
+
+class Int8Linear(nn.Module):
+    """x @ weight.T + bias for a packed weight of int8 values with a scale for each row.
+
+    Made by :func:`gossamer.quantize_`. It is for inference: gradients go through it to ``x``, the weight has none.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> layer = gs.sparsify_(torch.nn.Linear(64, 32), "90%", format=gs.formats.PackedCSR())
+    >>> model = gs.nn.quantize_(torch.nn.Sequential(layer))
+    >>> model[0].weight.dtype, model[0].scale.shape
+    (torch.int8, torch.Size([32]))
+    """
+
+    scale: Tensor
+
+    def __init__(self, weight: Tensor, scale: Tensor, bias: nn.Parameter | None, inputs_first: bool = False) -> None:
+        super().__init__()
+        self.inputs_first = inputs_first
+        self.kernels = native.load()  # asked once: a trace can't
+        self.weight = nn.Parameter(weight, requires_grad=False)
+        self.register_buffer("scale", scale)
+        self.bias = bias
+
+    @classmethod
+    def empty_like(cls, layer: nn.Module) -> Int8Linear:
+        """Return one without data, on the meta device, to be filled from a file."""
+        turned = inputs_first(layer)
+        shape = tuple(layer.weight.shape)  # type: ignore[arg-type]
+        weight = torch.empty(shape, dtype=torch.int8, device="meta")
+        scale = torch.empty(shape[1 if turned else 0], dtype=torch.float32, device="meta")
+        return cls(weight, scale, layer.bias, turned)  # type: ignore[arg-type]
+
+    @property
+    def in_features(self) -> int:
+        """Inputs."""
+        return self.weight.shape[0 if self.inputs_first else 1]
+
+    @property
+    def out_features(self) -> int:
+        """Outputs."""
+        return self.weight.shape[1 if self.inputs_first else 0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output, of the type of ``x``."""
+        weight = self.weight
+        assert isinstance(weight, SparseTensor)
+        if self.kernels and weight._values.device.type == "cpu":
+            return linear_int8(x, weight, self.scale, self.bias)
+        return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
+
+    def dense(self) -> Tensor:
+        """Return the weight as [outputs, inputs] in float32: what it stands for."""
+        weight = self.weight.to_dense().float()
+        return (weight.t() if self.inputs_first else weight) * self.scale.float()[:, None]
+
+    def as_dense(self) -> nn.Module:
+        """Return a dense layer with the same outputs: a Linear, or a Conv1D where it was one."""
+        weight = self.dense()
+        with torch.device("meta"):
+            if self.inputs_first:
+                from transformers.pytorch_utils import Conv1D
+
+                made: nn.Module = Conv1D(self.out_features, self.in_features)
+            else:
+                made = nn.Linear(self.in_features, self.out_features)
+        made.weight = nn.Parameter(weight.t().contiguous() if self.inputs_first else weight, requires_grad=False)
+        made.bias = self.bias  # type: ignore[assignment]
+        return made.train(self.training)
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """An int8 weight and the scales of its rows."""
+
+    weight: SparseTensor
+    scale: Tensor
+
+
+def quantize(weight: SparseTensor) -> Quantized:
+    """Return a packed float weight as int8 values with a scale for each packed row.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.from_dense(torch.tensor([[0.0, -2.0, 1.0]]), gs.formats.PackedCSR())
+    >>> q = quantize(w)
+    >>> q.weight.to_dense().tolist(), q.scale.tolist()
+    ([[0, -127, 64]], [0.015748031437397003])
+    """
+    format = weight.format
+    if not isinstance(format, PackedRows):
+        raise TypeError(f"a packed weight is needed, not one in {format}: call gs.pack_ first")
+    values = weight._values.detach().float()
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("the weight holds values that are not finite: they have no int8")
+    rows, cols = format.matrix_sizes(weight._dense_shape)
+    keys, where = weight._structure.entries()
+    row = keys % rows if format.order is not None else keys // max(cols, 1)
+    kept = values if where is None else values[where]
+    scale = torch.zeros(rows).scatter_reduce_(0, row, kept.abs(), "amax") / 127
+    scale = torch.where(scale > 0, scale, 1.0)
+    bytes = torch.zeros(values.shape, dtype=torch.int8)
+    small = (kept / scale[row]).round().clamp(-127, 127).to(torch.int8)
+    bytes = small if where is None else bytes.index_put((where,), small)
+    return Quantized(SparseTensor(bytes, weight._structure), scale)
+
+
+def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
+    """Store the values of packed linear layers in int8, a scale for each row; in place, for inference.
+
+    Parameters
+    ----------
+    model
+        Packed, by :func:`gossamer.pack_` or ``format=gs.formats.PackedCSR()``. Layers that are not packed stay.
+    where
+        Names to take: a glob, several, or a predicate of the name; all by default.
+
+    Returns
+    -------
+    nn.Module
+        The same model; a packed layer that is the model itself can't be replaced in place, and comes back as another.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
+    >>> x = torch.randn(4, 256)
+    >>> _ = gs.sparsify_(model, "90%", format=gs.formats.PackedCSR())
+    >>> before = model(x)
+    >>> bool((gs.nn.quantize_(model)(x) - before).abs().max() < 0.01)
+    True
+    """
+    layers = {n: m for n, m in model.named_modules() if (type(m) is nn.Linear or inputs_first(m)) and _packed(m)}
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no packed linear layer: call gs.pack_ first")
+    made: dict[int, Int8Linear] = {}
+    by_weight = {f"{name}.weight" if name else "weight": name for name in layers}
+    for weight_name in chosen(by_weight, where):
+        name = by_weight[weight_name]
+        layer = layers[name]
+        new = made.get(id(layer))
+        if new is None:
+            small = quantize(layer.weight.detach())
+            new = made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, inputs_first(layer))
+            new.train(layer.training)
+        if not name:
+            return new
+        put(model, name, new)
+    made_sparse(model)
+    return model
+
+
+def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
+    """Put an empty Int8Linear where a linear layer of this name is; return the layers that were there, by name."""
+    taken = {}
+    for name in names:
+        try:
+            layer = model.get_submodule(name)
+        except AttributeError:
+            continue  # whoever loads says that it is missing
+        if type(layer) is nn.Linear or inputs_first(layer):
+            put(model, name, Int8Linear.empty_like(layer))
+            taken[name] = layer
+    return taken
+
+
+def _packed(module: nn.Module) -> bool:
+    weight = module.weight
+    return isinstance(weight, SparseTensor) and isinstance(weight.format, PackedRows) and weight.is_floating_point()

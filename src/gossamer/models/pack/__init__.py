@@ -1,0 +1,1 @@
+"""pack_: every sparse layer into the format that is fastest."""

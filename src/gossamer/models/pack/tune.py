@@ -1,0 +1,246 @@
+"""What pack_ asks: which packed formats fit a pattern, and how long does each take here?"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer import native
+from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, as_format
+from gossamer.models.pack import gpu as pack_gpu
+from gossamer.models.pack.turns import in_turns
+from gossamer.ops.sparsify import apply_mask
+
+_SECONDS = 0.03  # of measuring for each format and number of tokens, at least
+_MARGIN = 1.03
+_MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
+_BLOCKS = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m of n:m that are looked for, the usual ones first
+#: Blocks that are looked for, the largest first: fewer of them, and more rows that share what they load.
+_TILES = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1, 4), (2, 2), (4, 1), (8, 1), (16, 1))
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of a format for each number of tokens, and the weight in it (None until it is needed)."""
+
+    times: tuple[float, ...]
+    weight: Tensor | None = None
+
+    def seconds(self, even: bool) -> float:
+        """Return what formats are compared by: the sum, or, if every number of tokens counts alike, the geometric mean.
+
+        The example of a model is one call of it, so its times add up. Without one there are numbers of tokens of which
+        any may come: a sum would judge by the largest alone.
+
+        Examples
+        --------
+        >>> Timing((1e-6, 1e-4)).seconds(even=False), round(Timing((1e-6, 1e-4)).seconds(even=True), 9)
+        (0.000101, 1e-05)
+        """
+        return math.exp(sum(map(math.log, self.times)) / len(self.times)) if even else sum(self.times)
+
+    @property
+    def tensor(self) -> Tensor:
+        assert self.weight is not None
+        return self.weight
+
+
+def fitting(mask: Tensor) -> list[Format]:
+    """Return the formats with kernels for a CPU that hold exactly such a pattern and waste little.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> fitting(gs.NM(2, 4).select(torch.rand(8, 64)))
+    [PackedNear(), PackedNM(2, 4)]
+    >>> fitting(gs.Blocks(0.8, (4, 4)).select(torch.rand(64, 64)))
+    [PackedCSR(), BSR((4, 4))]
+    """
+    counts = mask.sum(1)
+    constant = counts.numel() > 0 and bool(((counts == counts.max()) | (counts == 0)).all())
+    density = float(mask.float().mean()) if mask.numel() else 0.0
+    found: list[Format] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
+    if density > _MUCH:
+        found = [PackedNear()]
+    if density <= 0.15 and mask.shape[1] > 128:
+        found.append(PackedCSR(240))
+    return [*found, *filter(None, (_regular(mask, density), _blocks(mask, density)))]
+
+
+def _blocks(mask: Tensor, density: float) -> BSR | None:
+    """The largest blocks that the pattern is made of, all of their values kept or none."""
+    rows, cols = mask.shape
+    for high, wide in _TILES if 0 < density < 1 else ():
+        cut = F.pad(mask, (0, -cols % wide, 0, -rows % high)).view(-(-rows // high), high, -(-cols // wide), wide)
+        kept = cut.any(3).any(1)
+        if torch.equal(kept.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :cols], mask):
+            return BSR((high, wide))
+    return None
+
+
+def _regular(mask: Tensor, density: float) -> PackedNM | None:
+    """The n:m that the pattern is, if it is one and hardly more than full."""
+    for m in _BLOCKS:
+        n = int(F.pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m).sum(2).max()) if mask.numel() else 0
+        if 0 < n and n / m <= 1.1 * density:
+            return PackedNM(n, m)
+    return None
+
+
+def fastest(times: dict[Format, Timing], even: bool) -> Format:
+    """Return the fastest format by :meth:`Timing.seconds`; a packed one must beat dense by more than the noise.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> times = {gs.Dense(): Timing((20e-6, 900e-6)), gs.formats.PackedCSR(): Timing((5e-6, 1000e-6))}
+    >>> fastest(times, even=False), fastest(times, even=True)
+    (Dense(), PackedCSR())
+    """
+    return min(times, key=lambda f: times[f].seconds(even) * (1.0 if isinstance(f, Dense) else _MARGIN))
+
+
+def measure(
+    dense: Tensor,
+    mask: Tensor,
+    call: Callable[[Tensor, Tensor], Tensor],
+    formats: Sequence[Format],
+    shapes: Sequence[tuple[int, ...]],
+    even: bool,
+) -> dict[Format, Timing]:
+    """Measure dense and every format, in turns; what this machine has measured before is known."""
+    key = _key(dense, mask, formats, shapes)
+    known = _load().get(key)
+    if known is not None:
+        return _from_cache(known, dense, mask, even)
+    weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
+    timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
+    times: dict[Format, tuple[float, ...]] = dict.fromkeys(weights, ())
+    with torch.no_grad():
+        for shape in shapes:
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.device, dense.dtype)
+            for format, seconds in timed(x, weights, call).items():
+                times[format] += (seconds,)
+    _store(key, {str(f): seconds for f, seconds in times.items()})
+    return {f: Timing(seconds, weights[f]) for f, seconds in times.items()}
+
+
+def _interleaved(
+    x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
+) -> dict[Format, float]:
+    return in_turns({format: partial(call, x, weight) for format, weight in weights.items()}, _SECONDS, Dense())
+
+
+def guess(
+    dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int], even: bool
+) -> dict[Format, Timing]:
+    """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
+    rows, cols = dense.flatten(1).shape
+    if any(format.order is not None for format in formats):
+        rows, cols = cols, rows
+    kept = int(mask.sum())
+
+    def seconds(format: Format, count: int) -> float:
+        if dense.is_cuda:
+            return pack_gpu.guess(format, rows, cols, kept, count, dense.element_size())
+        if isinstance(format, Dense):
+            return _dense_seconds(rows, cols, count)
+        return _packed_seconds(format, rows, cols, kept, count)
+
+    made = {format: Timing(tuple(seconds(format, t) for t in tokens)) for format in (Dense(), *formats)}
+    best = fastest(made, even)
+    made[best] = Timing(made[best].times, dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
+    return made
+
+
+def _dense_seconds(rows: int, cols: int, tokens: int) -> float:
+    return 2.5e-6 + max(rows * cols * 4 / 50e9, 2 * rows * cols * tokens / (100e9 * tokens / (tokens + 5)))
+
+
+def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int) -> float:
+    if not native.load():
+        return 30e-6 + kept * tokens * 0.4e-9
+    if isinstance(format, BSR):
+        rate = 43e9 if format.block[0] < 4 else 85e9
+        return 9e-6 + max(kept * 4 / 40e9, 2 * kept * tokens / rate) + (rows + cols) * tokens * 0.15e-9
+    tile = 240 if isinstance(format, PackedCSR) and format.tile == 240 else 128
+    if tokens == 1:
+        return 9e-6 + kept * (0.08e-9 if isinstance(format, PackedNM) else 0.2e-9 if tile == 128 else 0.4e-9)
+    regular = isinstance(format, PackedNM)
+    if regular and (tokens <= 14 or 17 <= tokens <= 24):  # without panels
+        return 9e-6 + kept * tokens * 0.031e-9
+    panels = -(-tokens // 32) if tokens > 16 else 0.6
+    each = kept * 0.69e-9 if regular else rows * -(-cols // tile) * 2e-9 + kept * 0.75e-9
+    each += (rows + cols) * 32 * 0.15e-9
+    return 10e-6 + panels * each
+
+
+# -- what this machine has measured
+
+
+def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
+    density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
+    kind = "each"  # a list of times, one for each shape: a cache of an older version has their sum
+    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), kind)
+    machine = (torch.cuda.get_device_name(dense.device), torch.__version__) if dense.is_cuda else _machine()
+    return repr((machine, torch.get_num_threads(), what))
+
+
+@lru_cache(maxsize=1)
+def _machine() -> tuple[str, ...]:
+    model = platform.processor()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text().splitlines()
+        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
+    return (model, native.isa() or "no kernels", torch.__version__, _library())
+
+
+def _library() -> str:
+    """The version of the kernels: what was measured with others is not known."""
+    from gossamer.native.library import _library as loaded
+
+    path = loaded()[0]
+    return path.stem if path else ""
+
+
+def _file() -> Path:
+    return native.cache_dir() / "pack.json"
+
+
+def _load() -> dict[str, dict[str, list[float]]]:
+    try:
+        known = json.loads(_file().read_text())
+        return known if isinstance(known, dict) else {}
+    except (OSError, ValueError):
+        return {}
+
+
+def _store(key: str, seconds: dict[str, tuple[float, ...]]) -> None:
+    try:
+        folder = _file().parent
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, suffix=".json") as file:
+            json.dump({**_load(), key: seconds}, file, indent=1)
+        os.replace(file.name, _file())
+    except OSError:
+        pass  # a cache that can't be written is only slower
+
+
+def _from_cache(known: dict[str, list[float]], dense: Tensor, mask: Tensor, even: bool) -> dict[Format, Timing]:
+    times = {as_format(name): Timing(tuple(seconds)) for name, seconds in known.items()}
+    best = fastest(times, even)
+    if not isinstance(best, Dense):
+        times[best] = Timing(times[best].times, apply_mask(dense, mask, best))
+    return times

@@ -1,0 +1,152 @@
+"""What a model holds, and what it computes: gs.summary and gs.count_flops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.models.names import LAYERS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One parameter of a model."""
+
+    name: str
+    shape: tuple[int, ...]
+    format: str
+    density: float
+    bytes: int
+    dense_bytes: int
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What :func:`gossamer.summary` found; print it, or read ``rows``.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.summary(gs.sparsify_(torch.nn.Linear(8, 8), "75%", format=gs.CSR())).density
+    0.3333333333333333
+    """
+
+    rows: tuple[Row, ...]
+
+    @property
+    def density(self) -> float:
+        """Stored values over all, of the whole model."""
+        total = sum(torch.Size(r.shape).numel() for r in self.rows)
+        return sum(r.density * torch.Size(r.shape).numel() for r in self.rows) / max(total, 1)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all parameters as they are stored."""
+        return sum(r.bytes for r in self.rows)
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of all parameters if they were dense."""
+        return sum(r.dense_bytes for r in self.rows)
+
+    def __str__(self) -> str:
+        from rich.console import Console  # a tenth of gossamer's import time, for a table that few look at
+        from rich.table import Table
+
+        table = Table("parameter", "shape", "format", title=None)
+        for column in ("sparsity", "kB", "of dense"):
+            table.add_column(column, justify="right")
+        for r in self.rows:
+            share = r.bytes / max(r.dense_bytes, 1)
+            shape = " x ".join(map(str, r.shape)) or "scalar"
+            table.add_row(r.name, shape, r.format, f"{1 - r.density:.1%}", f"{r.bytes / 1e3:,.1f}", f"{share:.2f}x")
+        share = self.bytes / max(self.dense_bytes, 1)
+        table.add_section()
+        table.add_row("all", "", "", f"{1 - self.density:.1%}", f"{self.bytes / 1e3:,.1f}", f"{share:.2f}x")
+        console = Console(width=120)
+        with console.capture() as captured:
+            console.print(table)
+        return captured.get().rstrip()
+
+
+def summary(model: nn.Module) -> Summary:
+    """List the parameters of a model: shape, format, sparsity and bytes.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> s = gs.summary(gs.sparsify_(torch.nn.Linear(8, 8), "75%"))
+    >>> [(r.name, r.format, r.density) for r in s.rows]
+    [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
+    """
+    return Summary(tuple(_row(name, p) for name, p in model.named_parameters()))
+
+
+def _row(name: str, p: Tensor) -> Row:
+    dense = p.numel() * p.element_size()
+    if isinstance(p, SparseTensor):
+        return Row(name, tuple(p.shape), str(p.format), p.density, p.nbytes, dense)
+    return Row(name, tuple(p.shape), "Dense()", 1.0, dense, dense)
+
+
+@dataclass(frozen=True)
+class Flops:
+    """Multiplications and additions of one forward pass: with the sparsity, and if all weights were dense."""
+
+    sparse: int
+    dense: int
+    layers: dict[str, tuple[int, int]]
+
+    @property
+    def ratio(self) -> float:
+        """Sparse over dense."""
+        return self.sparse / max(self.dense, 1)
+
+
+def count_flops(model: nn.Module, inputs: Any) -> Flops:
+    """Count the operations of the linear and convolution layers in one forward pass (2 a weight and token).
+
+    Parameters
+    ----------
+    model
+        Any module; it is run once, without gradients.
+    inputs
+        A tensor, a tuple of arguments or a dict of keyword arguments.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.sparsify_(torch.nn.Linear(8, 8), "75%")
+    >>> gs.count_flops(model, torch.randn(10, 8))
+    Flops(sparse=320, dense=1280, layers={'': (320, 1280)})
+    """
+    counts: dict[str, tuple[int, int]] = {}
+
+    def hook(name: str) -> Any:
+        def count(module: nn.Module, args: Any, output: Tensor) -> None:
+            weight: Tensor = module.weight  # type: ignore[assignment]
+            outputs = output.shape[-1] if weight.dim() == 2 else output.shape[1]
+            uses = output.numel() // max(outputs, 1)
+            if type(module).__name__.startswith("ConvTranspose"):
+                uses = args[0].numel() // max(args[0].shape[1], 1)
+            kept = weight.nnz if isinstance(weight, SparseTensor) else weight.numel()
+            before = counts.get(name, (0, 0))
+            counts[name] = (before[0] + 2 * uses * kept, before[1] + 2 * uses * weight.numel())
+
+        return count
+
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS) or type(m).__name__ == "Conv1D"]
+    handles = [module.register_forward_hook(hook(name)) for name, module in layers]
+    args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
+    kwargs = inputs if isinstance(inputs, dict) else {}
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Flops(sum(s for s, _ in counts.values()), sum(d for _, d in counts.values()), counts)

@@ -1,0 +1,155 @@
+"""Making a model sparse, and dense again, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Format, Masked, as_format
+from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
+from gossamer.ops.sparsify import apply_mask
+from gossamer.patterns import Pattern
+from gossamer.sparsifiers import Sparsifier, as_sparsifier
+
+How = Pattern | Sparsifier | str | None
+
+#: Called with each model whose weights were made sparse: other libraries want to know how to save it.
+listeners: list[Callable[[nn.Module], object]] = []
+
+
+def made_sparse(model: nn.Module) -> None:
+    """Tell whoever wants to know that weights of this model are sparse now."""
+    for listener in listeners:
+        listener(model)
+
+
+def sparsify_(
+    model: nn.Module, how: How | Mapping[str, How], *, where: Where = None, format: Format | None = None
+) -> nn.Module:
+    """Make the weights of a model sparse, in place.
+
+    The weights of linear and convolution layers (and the projections of ``nn.MultiheadAttention``) are taken;
+    embeddings, norms and biases stay as they are, and so does an output layer that is tied to an embedding, unless
+    ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also where it is held the
+    other way round (Conv1D of transformers). A parameter keeps its identity: optimizers, tied weights and
+    references to it go on as before. On an error nothing has changed.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    how
+        A pattern, its short form, a sparsifier, or ``{glob of names: pattern or None}`` where the first glob that fits
+        a parameter or its layer decides, and None leaves it dense.
+    where
+        Names to take: a glob, several, or a predicate of the name; all by default.
+    format
+        ``gs.Masked()`` by default: as fast as dense, right for training.
+
+    Returns
+    -------
+    nn.Module
+        The same model.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> model = gs.sparsify_(model, {"0": "75%", "*": None})
+    >>> model[0].weight.sparsity
+    0.75
+    """
+    format = Masked() if format is None else as_format(format)
+    weights = layer_weights(model)
+    if not weights:
+        raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
+    names = chosen(weights, where)
+    if where is None and not isinstance(how, Mapping):
+        names = [name for name in names if id(weights[name]) not in _embedded(model)]
+        if not names:
+            raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
+    plan = _plan(how, names)
+    turned = {id(m.weight) for m in model.modules() if inputs_first(m)}
+    made: dict[str, Tensor] = {}
+    for sparsifier in dict.fromkeys(plan.values()):
+        names = [n for n, s in plan.items() if s == sparsifier]
+        dense = {n: _dense(weights[n]) for n in names}
+        masks = sparsifier.mask_many({n: w.t() if id(weights[n]) in turned else w for n, w in dense.items()})
+        for n in names:
+            made[n] = apply_mask(dense[n], masks[n].t() if id(weights[n]) in turned else masks[n], format)
+    for name, tensor in made.items():
+        replace(weights[name], tensor)
+    made_sparse(model)
+    return model
+
+
+def _embedded(model: nn.Module) -> set[int]:
+    return {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
+
+
+def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifier]:
+    if not isinstance(how, Mapping):
+        if how is None:
+            raise ValueError("how=None leaves everything dense; give a pattern such as '90%' or gs.NM(2, 4)")
+        return dict.fromkeys(names, as_sparsifier(how))
+    plan: dict[str, Sparsifier | None] = {}
+    for glob, rule in how.items():
+        sparsifier = None if rule is None else as_sparsifier(rule)
+        for name in by_layer(glob, names):
+            plan.setdefault(name, sparsifier)
+    return {name: sparsifier for name, sparsifier in plan.items() if sparsifier is not None}
+
+
+def _dense(parameter: Tensor) -> Tensor:
+    value = parameter.detach()
+    return value.to_dense() if isinstance(value, SparseTensor) else value
+
+
+def replace(parameter: Tensor, value: Tensor) -> None:
+    """Let a parameter hold another tensor without becoming another object."""
+    fresh = nn.Parameter(value, parameter.requires_grad)
+    grad = parameter.grad
+    parameter.grad = None
+    try:
+        torch.utils.swap_tensors(parameter, fresh)
+    except RuntimeError as error:
+        parameter.grad = grad
+        raise RuntimeError(
+            "a weight can't be replaced while a graph of autograd still uses it: finish backward(), or delete the "
+            f"outputs of the last forward pass first ({error})"
+        ) from error
+
+
+def densify_(model: nn.Module) -> nn.Module:
+    """Make every sparse parameter dense again, with zeros where nothing was stored; in place.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.densify_(gs.sparsify_(torch.nn.Linear(8, 8), "75%"))
+    >>> int((model.weight == 0).sum())
+    48
+    """
+    for path, module in list(model.named_modules()):
+        if hasattr(module, "as_dense"):  # a layer that holds more than a sparse weight knows what it stands for
+            if not path:
+                return module.as_dense()
+            put(model, path, module.as_dense())
+    for parameter in list(model.parameters()):
+        if isinstance(parameter, SparseTensor):
+            replace(parameter, parameter.detach().to_dense())
+    return model
+
+
+def put(model: nn.Module, name: str, module: nn.Module) -> None:
+    """Let a module of a model be another."""
+    path, _, last = name.rpartition(".")
+    setattr(model.get_submodule(path), last, module)
+
+
+def sparse_parameters(model: nn.Module) -> dict[str, SparseTensor]:
+    """Return the sparse parameters of a model by name."""
+    return {n: p for n, p in model.named_parameters() if isinstance(p, SparseTensor)}
