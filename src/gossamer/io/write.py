@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import NAMES, Entry, Header, memory, place
 from gossamer.io.parts import Record, is_plain, take_apart
+from gossamer.models.modules import part_of
+from gossamer.models.weights import Weight
 
 #: The version of what stands under "gossamer" in the metadata of a file. 2: the columns of n:m take half a byte.
 VERSION = 2
@@ -102,8 +104,22 @@ def _write(
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
-    """Return parameters and persistent buffers by name: the objects themselves, so that tied ones are seen to be."""
-    return model.state_dict(keep_vars=True)
+    """Return weights and persistent buffers by name, sparse weights as SparseTensors.
+
+    Names are those of the dense model. Tied tensors are the same object, so that they are seen to be tied.
+    """
+    found: dict[str, Any] = {}
+    made: dict[int, SparseTensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        path, _, last = name.rpartition(".")
+        weight, part = part_of(model.get_submodule(path), last)
+        if weight is None:
+            found[name] = tensor
+        elif part == "values":
+            key = f"{path}.{weight}" if path else weight
+            own = Weight(key, ((model.get_submodule(path), weight),), (key,))
+            found[key] = made.setdefault(id(tensor), own.sparse())
+    return found
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
