@@ -146,13 +146,13 @@ class SparseTensor(torch.Tensor):
         return self._values.numel() * self._values.element_size() + self._structure.nbytes()
 
     @property
-    def grad(self) -> Tensor | None:  # type: ignore[override]
+    def grad(self) -> Tensor | None:
         """The gradient: of a module's weight, that of its values."""
-        return torch.Tensor.grad.__get__(self) if self._owner is None else self._owner.grad  # type: ignore[attr-defined]
+        return _GRAD.__get__(self) if self._owner is None else self._owner.grad
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
-        torch.Tensor.grad.__set__(self, value)  # type: ignore[attr-defined]
+        _GRAD.__set__(self, value)
 
     def mask(self) -> Tensor:
         """Return a dense bool tensor, True where a value is stored.
@@ -278,6 +278,9 @@ class SparseTensor(torch.Tensor):
             copy.grad = self.grad.clone()
         memo[id(self)] = copy
         return copy
+
+
+_GRAD: Any = torch.Tensor.grad
 
 
 class Owner(Protocol):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gossamer.io.container import BadFile, Reader, _no_constant, _once, memory
 from gossamer.io.parts import check_record, put_together
-from gossamer.io.write import KNOWN, digest_of
+from gossamer.io.write import FOLDERS, KNOWN, digest_of
 
 _PAGE = {"version", "names", "tensors", "tied", "sha256", "header"}
 
@@ -148,7 +148,7 @@ def metadata_of(reader: Reader) -> dict[str, Any] | None:
         raise reader.bad(f"the metadata of gossamer can't be read: {str(error)[:200]}") from None
     if not isinstance(page, dict) or not isinstance(page.get("tensors"), dict):
         raise reader.bad("the metadata of gossamer must be a table, with a table of tensors")
-    if page.get("version") not in KNOWN:
+    if page.get("version") not in (*KNOWN, *FOLDERS):
         raise reader.bad(
             f"it is of version {str(page.get('version'))[:50]}; this gossamer reads versions "
             f"{' and '.join(map(str, KNOWN))}: "

@@ -24,6 +24,8 @@ from gossamer.models.weights import Weight
 VERSION = 2
 #: Versions that are read.
 KNOWN = (1, 2)
+#: Versions of files of ``save_pretrained``, whose parts are named ``weight_values`` instead of ``weight:values``.
+FOLDERS = (3,)
 _UNKNOWN = "0" * 64  # until the bytes have been written
 _Size = tuple[torch.dtype, tuple[int, ...]]
 

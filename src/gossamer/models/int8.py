@@ -41,6 +41,7 @@ class Int8Linear(nn.Module):
     """
 
     scale: Tensor
+    weight: Any  # a property once the weight is sparse
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: nn.Parameter | None, inputs_first: bool = False) -> None:
         super().__init__()
@@ -76,7 +77,7 @@ class Int8Linear(nn.Module):
         """Return the layer's output, of the type of ``x``."""
         values: Any = self._parameters["weight_values"]
         if self.kernels and values.device.type == "cpu":
-            return linear_int8(x, values, self.structure_of("weight"), self.scale, self.bias)  # type: ignore[operator, arg-type]
+            return linear_int8(x, values, self.structure_of("weight"), self.scale, self.bias)  # type: ignore[operator]
         return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
 
     def dense(self) -> Tensor:

@@ -1,8 +1,9 @@
 """Sparse weights from a ``state_dict``: what was saved dense, masked or stored, into a module that holds either.
 
 A stored weight in a ``state_dict`` says its format, and is taken with its pattern; its arrays are checked. A dense
-weight may be a masked one, which is saved as an ordinary tensor. So a dense weight that is at least as sparse as the
-module's brings its own pattern, its nonzeros; one that is denser is masked by the module's mask.
+weight may be a masked one, which is saved as an ordinary tensor. If it is zero outside of the module's mask, the mask
+stays as it is (a kept weight may be zero). If not, and it is at least as sparse as the module's, it brings its own
+pattern, its nonzeros. One that is denser is masked by the module's mask.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, as_format
+from gossamer.formats.values import cleared
 from gossamer.models import stored
 from gossamer.ops.sparsify import apply_mask
 
@@ -84,11 +86,13 @@ def pattern_of(tensor: Tensor, mask: Tensor) -> Tensor:
 
 def _into_masked(module: nn.Module, name: str, key: str, tensor: Tensor, given: dict[str, Any]) -> None:
     mask: Any = module._buffers[f"{name}_mask"]
-    if tensor.shape == mask.shape:
+    dense = tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
+    if tensor.shape == mask.shape:  # if not, torch says what is wrong with it
         pattern = pattern_of(tensor, mask)
         if pattern is not mask:
             mask.copy_(pattern)
-    given[key] = tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
+        dense = cleared(dense.detach(), mask.to(dense.device))
+    given[key] = dense
 
 
 def _into_stored(module: nn.Module, name: str, held: Any, key: str, tensor: Tensor, given: dict[str, Any]) -> None:
@@ -97,16 +101,13 @@ def _into_stored(module: nn.Module, name: str, held: Any, key: str, tensor: Tens
         return
     parameter: Any = module._parameters[f"{name}_values"]
     if not isinstance(tensor, SparseTensor) or tensor.format != held.format:
-        mask = (
-            pattern_of(tensor, module.structure_of(name).mask())
-            if not isinstance(tensor, SparseTensor)
-            else tensor.mask()
-        )  # type: ignore[operator]
+        with torch.no_grad():
+            own: Any = stored.read(module, name, held)
+        mask = pattern_of(tensor, own.mask())
         dense = tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
-        tensor = apply_mask(dense, mask, held.format)
+        tensor = apply_mask(dense.to(mask.device), mask, held.format)
         given.pop(key, None)
-    assert isinstance(tensor, SparseTensor)
-    moved = tensor.to(device=parameter.device, dtype=parameter.dtype)
+    moved: Any = tensor.to(device=parameter.device, dtype=parameter.dtype)
     stored.store(module, name, moved._values, moved.structure)
     given[f"{key}_values"] = moved._values
     given[f"{key}_format"] = module._buffers[f"{name}_format"]

@@ -7,6 +7,7 @@ buffer of the module, ``weight_mask``; a :class:`Home` ties the two together.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import OrderedDict
 from typing import Any
@@ -58,15 +59,22 @@ class Home:
             held.collect(grad, first=parameter.grad is None)
         return grad if held.whole or self.mask is None else cleared(grad, self.mask)
 
+    def __reduce__(self) -> Any:
+        # who pickles a parameter gets nothing of its module; a module that is pickled settles its parameters again
+        return OrderedDict, ()
+
     def watch(self, parameter: Any) -> None:
         """Let autograd call, once the parameter needs a gradient."""
         if self.hooks or not parameter.requires_grad:
             return
         known = weakref.ref(parameter)
         if parameter.shape == self.held.shape:
-            self.hooks.append(parameter.register_hook(lambda grad: self.gradient(known(), grad)))
+            self.hooks.append(parameter.register_hook(lambda grad: self.gradient(known(), grad)))  # type: ignore[arg-type]
         if self.held.gradient is not None:
             self.hooks.append(parameter.register_post_accumulate_grad_hook(sparsify_gradient))
+
+
+_DATA: Any = torch.Tensor.data
 
 
 class MaskedParameter(nn.Parameter):
@@ -89,6 +97,25 @@ class MaskedParameter(nn.Parameter):
     home: Home | None = None
     #: How it is stored, as for a SparseTensor.
     format: Format = Masked()
+
+    @property
+    def data(self) -> Tensor:
+        """The values, outside of autograd. What is set is cleared outside of the mask, with a warning."""
+        return _DATA.__get__(self)
+
+    @data.setter
+    def data(self, value: Tensor) -> None:
+        _DATA.__set__(self, value)
+        mask = None if self.home is None else self.home.mask
+        if mask is None or mask.device != value.device or mask.shape != value.shape or value.is_meta:
+            return  # the module is being moved, and settles its weights when it is done
+        if bool((value != 0).logical_and_(~mask).any()):
+            warnings.warn(
+                "a masked weight was given values outside of its mask, which were cleared: call gs.densify_ first "
+                "to keep them (merging an adapter into a sparse weight does this)",
+                stacklevel=2,
+            )
+            cleared(value, mask, inplace=True)
 
     def mask(self) -> Tensor:
         """Return a bool tensor, True where a value is kept; it is a copy."""
@@ -163,7 +190,7 @@ def settle(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) ->
     Either may have been replaced (by FSDP, ``load_state_dict(assign=True)``, a copy) or written to (by an average of
     models, by DDP).
     """
-    home: Home | None = parameter.__dict__.get("home")
+    home = home_of(parameter)
     other = home is None or home.mask is not mask or home.module() is None
     if home is None or other or (mask is not None and home.module() is not module):
         _move_in(module, name, parameter, mask)
@@ -174,13 +201,20 @@ def settle(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) ->
         home.watch(parameter)
 
 
+def home_of(parameter: Tensor) -> Home | None:
+    """Return where a parameter belongs; None for one that is of no sparse module."""
+    home = parameter.__dict__.get("home")
+    return home if isinstance(home, Home) else None
+
+
 def _move_in(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) -> None:
     if mask is not None and type(parameter) is nn.Parameter:
         parameter.__class__ = MaskedParameter
     elif not isinstance(parameter, nn.Parameter) or type(parameter) not in (nn.Parameter, MaskedParameter):
         return  # a sharded or transformed tensor: it is looked after elsewhere
     move_out(parameter)
-    home = parameter.home = Home(module, name, mask)
+    home = Home(module, name, mask)
+    parameter.__dict__["home"] = home
     if mask is not None and not parameter.is_meta:
         clear(parameter, mask)
     home.watch(parameter)
@@ -188,7 +222,8 @@ def _move_in(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) 
 
 def move_out(parameter: Any) -> None:
     """Let a parameter forget its home: its gradient is an ordinary one again."""
-    home: Home | None = parameter.__dict__.pop("home", None)
+    home = home_of(parameter)
+    parameter.__dict__.pop("home", None)
     for hook in home.hooks if home is not None else ():
         hook.remove()
 

@@ -78,7 +78,7 @@ class SparseModule(nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         names = tuple((name, held.is_stored) for name, held in self._sparse.items())
-        return _rebuild, (self._dense_class, names), self.__getstate__()  # type: ignore[misc]
+        return _rebuild, (self._dense_class, names), self.__getstate__()
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self.settle_weights()
@@ -126,7 +126,7 @@ def _weight(name: str) -> property:
 
 
 @cache
-def _sparse_class(dense: type[nn.Module], names: tuple[tuple[str, bool], ...]) -> type[SparseModule]:
+def _sparse_class(dense: Any, names: tuple[tuple[str, bool], ...]) -> type[SparseModule]:
     members: dict[str, Any] = {name: _weight(name) for name, _ in names}
     computed = forward.for_layer(dense) if any(is_stored for _, is_stored in names) else None
     if computed is not None:
@@ -135,7 +135,7 @@ def _sparse_class(dense: type[nn.Module], names: tuple[tuple[str, bool], ...]) -
     return type(f"Sparse{dense.__name__}", (SparseModule, dense), members)
 
 
-def _rebuild(dense: type[nn.Module], names: tuple[tuple[str, bool], ...]) -> SparseModule:
+def _rebuild(dense: Any, names: tuple[tuple[str, bool], ...]) -> SparseModule:
     """Make an empty module for pickle and copy to fill."""
     made = _sparse_class(dense, names)
     return made.__new__(made)
@@ -153,7 +153,7 @@ def dense_class(module: nn.Module) -> type[nn.Module]:
     return module._dense_class if isinstance(module, SparseModule) else type(module)
 
 
-def rebase(module: nn.Module, dense: type[nn.Module]) -> None:
+def rebase(module: nn.Module, dense: Any) -> None:
     """Let a module with sparse weights have another class below the sparse one."""
     names = tuple((name, held.is_stored) for name, held in held_by(module).items())
     module.__class__ = _sparse_class(dense, names)
@@ -200,7 +200,7 @@ def _leave(module: nn.Module, name: str) -> None:
 
 def _become(module: nn.Module, weights: dict[str, Held]) -> None:
     """Give a module the class that goes with these sparse weights."""
-    dense = dense_class(module)
+    dense: Any = dense_class(module)
     module.__dict__.pop("_sparse", None)
     module.__class__ = _sparse_class(dense, tuple((n, h.is_stored) for n, h in weights.items())) if weights else dense
     if weights:

@@ -18,7 +18,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from gossamer.core.tensor import SparseTensor, gather, scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
-from gossamer.models.masked import Home, settle
+from gossamer.models.masked import Home, home_of, settle
 from gossamer.models.state import KEEP_ZEROS, follow, move_state, settled
 from gossamer.models.stored import store
 
@@ -27,7 +27,7 @@ def _homes(optimizer: Optimizer) -> Iterator[tuple[Any, Home]]:
     """Parameters of sparse modules, and where they belong."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            home = parameter.__dict__.get("home")
+            home = home_of(parameter)
             if home is not None and home.module() is not None:
                 yield parameter, home
 
@@ -51,6 +51,7 @@ def _give_gradient(parameter: Any, home: Home) -> None:
     held, grad = home.held, parameter.grad
     if held.ranks is not None:
         whole = grad if parameter.shape == held.shape else _mean(held.collected, held.ranks)
+        assert held.gradient is not None
         grad = held.gradient.apply(whole.to_dense() if isinstance(whole, SparseTensor) else whole)
     if held.is_stored:
         structure = home.module().structure_of(home.name)  # type: ignore[union-attr, operator]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gossamer.core.tensor import SparseTensor, gather, scatter
+from gossamer.core.tensor import SparseTensor, gather, mask_padding, scatter
 from gossamer.formats import Dense, Structure
 from gossamer.models.held import Held
 from gossamer.models.masked import version_of
@@ -54,7 +54,7 @@ class Owner:
     @property
     def grad(self) -> Tensor | None:
         """Gradient of the values, as a SparseTensor."""
-        held: Held = self.module._sparse[self.name]  # type: ignore[union-attr, index, assignment]
+        held: Held = self.module._sparse[self.name]  # type: ignore[index, assignment]
         values: Any = self.module._parameters[f"{self.name}_values"]
         if values.grad is None or held.latest is not None:
             return None if values.grad is None else held.latest
@@ -98,7 +98,7 @@ def read(module: nn.Module, name: str, held: Held) -> Tensor:
     values: Any = module._parameters[f"{name}_values"]
     structure = structure_of(module, name, held)
     if torch.compiler.is_compiling():
-        return scatter(values, structure)
+        return scatter(mask_padding(values, structure), structure)
     if not (torch.is_grad_enabled() and values.requires_grad):
         weight = SparseTensor(values.detach(), structure)
     elif held.whole or held.collects:
@@ -122,7 +122,7 @@ def ranks_of_ddp() -> Any:
 @torch.no_grad()
 def store(module: nn.Module, name: str, values: Tensor, structure: Structure) -> None:
     """Give a stored weight of a module other values and another pattern, in the same format."""
-    held: Held = module._sparse[name]  # type: ignore[union-attr, index, assignment]
+    held: Held = module._sparse[name]  # type: ignore[index, assignment]
     parameter = module._parameters[f"{name}_values"]
     if structure.format != held.format:
         raise ValueError(f"{name} is stored in {held.format}; a pattern in {structure.format} can't take its place")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +122,7 @@ class Weight:
             ``Dense()``, ``Masked()`` or any other; None keeps the one that it has.
         """
         format = self.format if format is None else format
+        tensor: Any
         if isinstance(values, SparseTensor):
             format, tensor = values.format, values
         elif isinstance(format, Dense | Masked):
@@ -134,7 +136,6 @@ class Weight:
             mask = tensor.mask() if tensor is not None else everywhere(values) if mask is None else mask
             self._become_masked(values if tensor is None else tensor._values, mask)
         else:
-            assert isinstance(tensor, SparseTensor)
             self._become_stored(tensor)
         now = self.held
         if held is not None and now is not None:
