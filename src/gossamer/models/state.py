@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gossamer.core.tensor import SparseTensor, gather
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared, scatter
+from gossamer.models.masked import home_of
 
 #: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.
 KEEP_ZEROS = frozenset(
@@ -68,9 +69,12 @@ def follow(optimizer: Optimizer, parameter: Tensor) -> None:
 
 
 def _loaded(optimizer: Optimizer) -> None:
-    """State from a file belongs to the weights as they are now: load the model first."""
+    """State from a file belongs to the weights as they are now: load the model first. It may be that of a dense one."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
+            moves, home = _moves.get(parameter), home_of(parameter)
+            if moves is not None and home is not None and home.mask is not None and not home.held.open:
+                move_state(optimizer, parameter, moves.now, moves.now)
             settled(optimizer, parameter)
 
 
