@@ -12,7 +12,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
-from gossamer.io.write import FOLDERS
+from gossamer.io.write import FOLDERS, KNOWN
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     bias (4,) float32 Dense() 0.0 16 16
     """
     with Reader(path) as reader:
-        page = metadata_of(reader)
+        page = metadata_of(reader, (*KNOWN, *FOLDERS))
         if page is None or "sha256" not in page:
             joint = "_" if page is not None and page["version"] in FOLDERS else ":"
             return _unsigned(reader, {} if page is None else page["tensors"], joint)

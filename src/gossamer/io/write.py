@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -98,7 +100,10 @@ def _write(
         entry = entries.get(key)
         if now != record or entry is None or (entry.dtype, entry.shape) != (NAMES.get(part.dtype), tuple(part.shape)):
             raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
-        whole = memory(part := part.detach().cpu().contiguous())
+        own = part.detach().cpu().contiguous()
+        if own.data_ptr() == part.data_ptr():
+            own = own.clone()  # a model that trains meanwhile must not change what is hashed
+        whole = memory(own)
         file.seek(start + entry.begin)
         file.write(whole)
         digests[key] = hashlib.sha256(whole).hexdigest()
@@ -128,6 +133,14 @@ def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
     """Names of tensors that are there under an earlier name already."""
     first: dict[int, str] = {}
     return {name: first[id(t)] for name, t in tensors.items() if first.setdefault(id(t), name) != name}
+
+
+def _clean(target: Path) -> None:
+    """Remove what saves to this file have left that were killed: their processes are gone."""
+    for part in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        process = part.name.split(".")[-3]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            part.unlink(missing_ok=True)
 
 
 def _parts(name: str, tensor: Any, dense: bool) -> tuple[dict[str, Tensor], Record | None]:
@@ -172,10 +185,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     _ = file.write(b"whole or not at all")
     """
     target = Path(os.path.realpath(path))
+    _clean(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
     try:
         with file:
+            with suppress(OSError):  # a private file stays private
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())
