@@ -323,10 +323,16 @@ def _profiled(entered: set[Any]) -> Iterator[None]:
 
 def disagreements(said: Explanation, function: Function, seen: list[Any], entered: set[Any]) -> list[str]:
     """Say in what an explanation and a call differ."""
-    name = said.operator
-    ran = [] if said.how == "torch" else [(said.how, said.function)]  # torch itself: no value is needed, nothing runs
-    first = [(call.how, call.function) for call in seen[: len(ran)]]
-    found = [] if first == ran else [f"explain says {ran} for {name}, but {first} ran"]
+    name, torchs = (
+        said.operator,
+        said.how in ("storage", "fallback"),
+    )  # torch may call a function of the same name inside
+    first = next((call for call in seen if call.operator == name), None)
+    found = []
+    if said.how != "torch" and (first is None or first.how != said.how):  # torch itself: no value is needed
+        found.append(f"explain says {said.how} for {name}, but {first} ran")
+    if first is not None and not torchs and first.function != said.function:
+        found.append(f"explain says {said.function} for {name}, but {first.function} ran")
     if said.how != "fallback" and any(call.how == "fallback" for call in seen):
         inner = next(call for call in seen if call.how == "fallback")
         found.append(f"explain says {said.how} for {name}, but inside of it {inner.operator} fell back to dense")

@@ -25,28 +25,28 @@ from gossamer.core.table import Operator, operator_of
 from gossamer.core.tensor import SparseTensor
 
 aten = torch.ops.aten
+_LINEAR, _is_compiling, _is_any_autocast_enabled = F.linear, torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Answer a call from Python."""
-    if func is F.linear and not kwargs:
+    if func is _LINEAR and not kwargs:
         return _linear(args)
     return perform(choose(func, args, kwargs))
 
 
 def _linear(args: tuple[Any, ...]) -> Any:
-    """Answer F.linear: a decision that depends on the structure of the weight alone is kept there, ready to be called."""
+    """Answer F.linear: the last decision for a weight of this structure is kept with it, ready to be called."""
     weight = args[1]
-    plain = type(weight) is SparseTensor and not torch.compiler.is_compiling()
-    if not plain or fallback._watchers or torch._C._is_any_autocast_enabled():
-        return perform(choose(F.linear, args))
+    if type(weight) is not SparseTensor or _is_compiling() or fallback._watchers or _is_any_autocast_enabled():
+        return perform(choose(_LINEAR, args))
     memo = weight._structure.memo
     ready = memo.get("linear")
     if ready is not None:
         out = ready(*args)
         if out is not None:
             return out
-    decision = choose(F.linear, args)
+    decision = choose(_LINEAR, args)
     out = perform(decision)
     bind = getattr(decision.function, "bind", None)
     if bind is not None and not decision.refused:

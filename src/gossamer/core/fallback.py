@@ -37,8 +37,9 @@ class FallbackWarning(UserWarning):
 
 
 class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
-    """Choose what a dense fallback does: ``"warn"`` (once for an operator, formats and reason), ``"error"``, ``"silent"``.
+    """Choose what a dense fallback does: ``"warn"``, ``"error"`` or ``"silent"``.
 
+    A warning comes once for an operator, formats and reason.
     Called, it sets the policy for the process; as a context manager it restores the old one at the end.
 
     Examples
@@ -49,7 +50,7 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
     ...     torch.linalg.inv(t)
     Traceback (most recent call last):
         ...
-    NotImplementedError: linalg_inv(CSR) needs a dense copy: no entry of the table takes these formats. Allow it with ...
+    NotImplementedError: linalg_inv(CSR) needs a dense copy: no entry of the table takes these formats. Allow ...
     """
 
     def __init__(self, policy: str) -> None:

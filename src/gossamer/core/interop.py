@@ -212,4 +212,5 @@ def _copy(tensor: Tensor) -> Any:
 
 
 def describe(value: Any) -> str:
+    """Say what a value is, for an error."""
     return f"a {value.layout} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"

@@ -7,4 +7,16 @@ from gossamer.native.build import BuildError, build, cache_dir, compiler
 from gossamer.native.ceilings import Ceilings, ceilings
 from gossamer.native.library import isa, load, loaded, path, why_not
 
-__all__ = ["BuildError", "Ceilings", "build", "cache_dir", "ceilings", "compiler", "isa", "load", "loaded", "path", "why_not"]
+__all__ = [
+    "BuildError",
+    "Ceilings",
+    "build",
+    "cache_dir",
+    "ceilings",
+    "compiler",
+    "isa",
+    "load",
+    "loaded",
+    "path",
+    "why_not",
+]

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.core.table import implements
 from gossamer.core.look import dtype_of, shape_of
+from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, entries_of, values_of, wants_dense_gradient
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops import product as products
-from gossamer.ops.product import multiply
-from gossamer.ops.norms import takes_vector_norm
 from gossamer.ops.index import select_entries
+from gossamer.ops.norms import takes_vector_norm
+from gossamer.ops.product import multiply
 
 
 def _takes_embedding(
@@ -139,8 +139,8 @@ def conv2d(
     pointwise = window.kernel == window.stride == (1, 1)
     patches = x.flatten(2) if pointwise else F.unfold(x, window.kernel, window.dilation, 0, window.stride)
     batch, features, count = patches.shape  # of each image, features at every place of the result
-    rows, turned = weight._dense_shape[0], _feature_major(input, weight)
-    if turned:
+    rows = weight._dense_shape[0]
+    if products.family_of(input, weight._values, weight.structure).feature_major:
         tokens = patches.transpose(0, 1).reshape(features, -1).t()
         out = multiply(tokens, weight, bias, feature_major=True).t().reshape(rows, batch, count).transpose(0, 1)
     else:
@@ -148,11 +148,6 @@ def conv2d(
         out = multiply(tokens, weight, bias).view(batch, count, rows).transpose(1, 2)
     out = out.reshape(batch, rows, *window.places)
     return out if input.dim() == 4 else out[0]
-
-
-def _feature_major(x: Tensor, weight: SparseTensor) -> bool:
-    """Are the kernels for this weight better served with feature-major tokens?"""
-    return products.choose(x, weight._values, weight.structure).function.family.feature_major
 
 
 @implements(F.conv2d, (Dense, Masked, Dense))
@@ -168,9 +163,7 @@ def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: A
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-def _takes_rms_norm(
-    input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None
-) -> str | None:
+def _takes_rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> str | None:
     shape, wanted = shape_of(input), tuple(normalized_shape)
     if not isinstance(input, SparseTensor):
         return "the input is dense"

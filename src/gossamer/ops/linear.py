@@ -1,4 +1,4 @@
-"""F.linear with a sparse weight or input, and gs.linear: the same with an activation, in one kernel where there is one."""
+"""F.linear with a sparse weight or input, and gs.linear: the same with an activation."""
 
 from __future__ import annotations
 
@@ -53,15 +53,20 @@ def _bind(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Ca
     kernel = structure.memo.get(("product", False, dtype))
     if kernel is None:
         return None
-    cols, forward, apply = kernel.cols, kernel.forward, products.apply
+    cols, forward, apply, grad_enabled = kernel.cols, kernel.forward, products.apply, torch.is_grad_enabled
 
     def ready(x: Any, weight: SparseTensor, bias: Any = None) -> Tensor | None:
         values = weight._values
-        if type(x) is not Tensor or x.dtype is not dtype or values.dtype is not dtype or table.version() != made:
+        if type(x) is not Tensor or x.dtype is not dtype or values.dtype is not dtype or table._version != made:
             return None
-        if x.shape[-1:] != (cols,) or not (bias is None or (type(bias) in _PLAIN and bias.dtype is dtype)):
+        if not (bias is None or (type(bias) in _PLAIN and bias.dtype is dtype)):
             return None
-        return apply(x, weight, bias, kernel, None) if torch.is_grad_enabled() else forward(x, values, bias)
+        try:
+            if x.shape[-1] != cols:
+                return None
+        except IndexError:  # no dimension
+            return None
+        return apply(x, weight, bias, kernel, None) if grad_enabled() else forward(x, values, bias)
 
     return ready
 
@@ -128,9 +133,7 @@ def linear_in_order(
     """
     if _fuses(input, weight, bias) and not torch.compiler.is_compiling():
         assert isinstance(weight, SparseTensor)
-        out = products.product(
-            input, weight._values, weight.structure, bias, activation, feature_major=turned
-        )
+        out = products.product(input, weight._values, weight.structure, bias, activation, feature_major=turned)
     else:
         out = linear(input, weight, bias, activation)
     return feature_major(out) if turned else token_major(out)

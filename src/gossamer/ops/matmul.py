@@ -52,8 +52,8 @@ def sparse_dense(input: SparseTensor, other: Tensor) -> Tensor:
         return out.view(shape[0], shape[1], b.shape[2])
     tokens = b.t() if b.dim() == 2 else b.unsqueeze(0)
     # a column of the matrix is a token: feature-major tokens give a result in torch's order
-    out = multiply(tokens, _as_matrix(input), feature_major=True).t()
-    return out if len(shape) == 2 and b.dim() == 2 else out.reshape((*shape[:-1], *b.shape[1:]))
+    out = multiply(tokens, _as_matrix(input), feature_major=True).t().contiguous()
+    return out if len(shape) == 2 and b.dim() == 2 else out.view((*shape[:-1], *b.shape[1:]))
 
 
 @implements(torch.matmul, (Dense, Format), when=takes_matmul, detail=_describe)

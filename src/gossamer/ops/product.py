@@ -115,6 +115,11 @@ def choose(x: Tensor, values: Tensor, structure: Structure, transpose: bool = Fa
     return by_table(_PRODUCT, None, (x, values, structure, transpose), {})
 
 
+def family_of(x: Tensor, values: Tensor, structure: Structure, transpose: bool = False) -> type[Product]:
+    """Return the family of kernels that computes a product; nothing is built."""
+    return _FAMILIES[choose(x, values, structure, transpose).function]
+
+
 def describe(x: Tensor, weight: SparseTensor, transpose: bool = False) -> str:
     """Say which family of kernels multiplies, and why, for gs.explain."""
     decision = choose(x, weight._values, weight.structure, transpose)
@@ -167,12 +172,14 @@ def apply(x: Tensor, weight: SparseTensor, bias: Tensor | None, kernel: Product,
 
 # -- the families, the most general first
 
+_FAMILIES: dict[Any, type[Product]] = {}
+
 
 def _register(family: type[Product]) -> None:
     def make(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> Any:
         return family(structure, transpose) if family.ready() else NotImplemented
 
-    make.family = family  # type: ignore[attr-defined]
+    _FAMILIES[make] = family
     make.__module__, make.__qualname__ = family.__module__, family.__qualname__
     for format in family.formats:
         implements("product", (Dense, Dense, format), when=family.takes)(make)

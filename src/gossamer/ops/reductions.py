@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from gossamer.core.tensor import SparseTensor, build, entries_of, values_of
 from gossamer.formats import Format
 from gossamer.ops.pointwise import takes_pointwise
 
-Dims = int | Sequence[int] | None
+Dims = int | tuple[int, ...] | list[int] | None
 
 
 class Groups:
@@ -125,7 +125,7 @@ def _takes_mean(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *,
 @implements(torch.mean, (Format,), when=_takes_mean)
 def mean(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """Mean over all or some dimensions; places not stored count as zero."""
-    total = torch.sum(input, dim, keepdim, dtype=dtype)  # type: ignore[call-overload]
+    total = torch.sum(input, dim, keepdim, dtype=dtype)
     return total / math.prod(input._dense_shape[d] for d in reduced_dims(dim, input.dim()))
 
 

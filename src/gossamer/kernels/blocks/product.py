@@ -71,6 +71,9 @@ class BlocksProduct(Product):
         pair = as_native(with_rows(left)), as_native(with_rows(right))
         return sample(*arrays, *pair, *sizes, *self.block).to(left.dtype)
 
+    def clean(self, values: Tensor) -> Tensor:
+        return values.contiguous()  # the kernels read no place outside of the matrix
+
     def traced(self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0) -> Tensor:
         (arrays, sizes), dtype = self.arguments, x.dtype
         op = torch.ops.gossamer.blocks_linear if recorded() else torch.ops.gossamer.blocks_forward

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gossamer import native
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, plain, restack, target_of
 from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure

@@ -100,12 +100,14 @@ def takes_values(values: Tensor) -> str | None:
 
 
 def _bound(
-    row: Tensor | None, pos: Tensor | None, crd: Tensor, rows: int, cols: int, block: int, tile: int, window: int, per: int
+    row: Tensor | None, pos: Tensor | None, crd: Tensor,
+    rows: int, cols: int, block: int, tile: int, window: int, per: int,
 ) -> Callable[[Tensor, Tensor, Tensor | None, int], Tensor]:  # fmt: skip
     """Return the forward operator with all arguments that stay the same."""
+    op = _forward._op  # what OpOverload.__call__ calls
 
     def call(values: Tensor, x: Tensor, bias: Tensor | None, activation: int) -> Tensor:
-        return _forward(row, pos, crd, values, x, bias, rows, cols, block, tile, window, per, activation)
+        return op(row, pos, crd, values, x, bias, rows, cols, block, tile, window, per, activation)
 
     return call
 
