@@ -8,9 +8,10 @@ import gossamer as gs
 from gossamer.core.tensor import build
 from gossamer.formats import PackedCSR, PackedNM, PackedVNM
 from gossamer.kernels.csr.product import CsrProduct
-from gossamer.kernels.product import Linear
+from gossamer.kernels.product import Case, Linear
 from gossamer.kernels.vnm.product import VnmProduct
 from gossamer.ops.elsewhere import ElsewhereProduct, read_as
+from gossamer.ops.product import chosen
 
 VNM = PackedVNM("all", 2, 4)
 
@@ -60,5 +61,8 @@ def test_products_and_gradients(format):
 
 
 def test_it_is_for_gpus():
-    weight = gs.sparsify(torch.randn(40, 64), "2:4", format=PackedNM(2, 4))
-    assert ElsewhereProduct.takes(weight, weight._values, weight.structure, False) == "the weight is on a CPU"
+    here = Case(PackedNM, False, torch.float32, "cpu", False, False)
+    assert ElsewhereProduct.takes(here) == "the weight is on a CPU"
+    there = here._replace(device="cuda")
+    assert chosen(*there) is ElsewhereProduct
+    assert chosen(*there._replace(traced=True)) is chosen(*there._replace(transpose=True)) is CsrProduct

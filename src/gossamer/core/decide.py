@@ -17,7 +17,7 @@ from gossamer.core.backward import with_backward
 from gossamer.core.facts import PARAMETERS
 from gossamer.core.table import Entry, Function, Guard, Kinds, Operator, name_of
 from gossamer.core.tensor import SparseTensor, wants_dense_gradient
-from gossamer.formats import Dense, Format, Masked, Structure
+from gossamer.formats import Dense, Format, Masked
 
 Refused = tuple[tuple[Entry, str], ...]
 
@@ -186,17 +186,17 @@ def kinds_of(args: tuple[Any, ...]) -> Kinds:
 
 
 def kind_of(value: Any) -> type[Format] | None:
-    """Return the format class of one argument; of a list, the class that all its tensors share."""
+    """Return the format class of one argument; of a list, the class that all its tensors share; of a class, itself."""
     if type(value) in _PLAIN:  # looked up sooner than any isinstance, and most arguments are
         return Dense
-    if isinstance(value, (SparseTensor, Structure)):
+    if isinstance(value, SparseTensor):
         return type(value.format)
     if isinstance(value, Tensor):
         return Dense
     if isinstance(value, (list, tuple)):
         kinds = {kind_of(v) for v in value} - {None}
         return kinds.pop() if len(kinds) == 1 else Format if kinds else None
-    return None
+    return value if isinstance(value, type) and issubclass(value, Format) else None
 
 
 def _positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -25,7 +25,11 @@ from gossamer.core.table import Operator, operator_of
 from gossamer.core.tensor import SparseTensor
 
 aten = torch.ops.aten
-_LINEAR, _is_compiling, _is_any_autocast_enabled = F.linear, torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
+_LINEAR, _is_compiling, _is_any_autocast_enabled = (
+    F.linear,
+    torch.compiler.is_compiling,
+    torch._C._is_any_autocast_enabled,
+)
 
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:

@@ -12,7 +12,7 @@ gradient of the others:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,17 @@ from gossamer.formats import Format, Structure
 #: Activations that kernels apply, by their code.
 ACTIVATIONS: tuple[Callable[[Tensor], Tensor] | None, ...] = (None, F.relu, F.gelu, F.silu)
 CODES = {None: 0, "relu": 1, "gelu": 2, "silu": 3}
+
+
+class Case(NamedTuple):
+    """What the choice of a family depends on: constants, which a trace can take as such."""
+
+    format: type[Format]
+    turned: bool  # are the columns what is stored first?
+    dtype: torch.dtype
+    device: str
+    transpose: bool
+    traced: bool
 
 
 class Product:
@@ -48,7 +59,7 @@ class Product:
         return True
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
+    def takes(case: Case) -> str | None:
         """Return None if the family computes a product with this matrix, else the reason why not."""
         raise NotImplementedError
 

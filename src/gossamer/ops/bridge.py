@@ -98,7 +98,7 @@ def _takes_matmul(input: Tensor, other: Tensor) -> str | None:
         if not other.is_contiguous():
             return "the dense operand is not contiguous"
         assert isinstance(input, SparseTensor)
-        if products.family_of(other, input._values, input.structure) is not CsrProduct:
+        if products.chosen(*products.case_of(input._values, input.structure)) is not CsrProduct:
             return "the format has kernels of its own"
     elif len(shape_of(other)) == 1:
         return "both operands are sparse, and one is a vector"

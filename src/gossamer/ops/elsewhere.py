@@ -13,7 +13,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import CSR, Format, PackedNM, PackedVNM, Structure
 from gossamer.formats.packed import PackedRows
 from gossamer.kernels.csr.product import CsrProduct
-from gossamer.kernels.product import Product
+from gossamer.kernels.product import Case, Product
 from gossamer.kernels.vnm.product import VnmProduct
 
 
@@ -32,12 +32,12 @@ class ElsewhereProduct(Product):
         self.rows, self.cols = structure.format.matrix_sizes(structure.shape)
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
-        if values.is_cpu:
+    def takes(case: Case) -> str | None:
+        if case.device == "cpu":
             return "the weight is on a CPU"
-        if transpose or structure.format.order not in (None, (0, 1)):
+        if case.transpose or case.turned:
             return "the values are packed along the other dimension"
-        return "a trace can't keep a converted copy" if torch.compiler.is_compiling() else None
+        return "a trace can't keep a converted copy" if case.traced else None
 
     @cached_property
     def _any(self) -> CsrProduct:

@@ -118,7 +118,7 @@ def _takes_conv2d(
 
 
 def _describe_conv2d(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any) -> str:
-    return f"patches of the input are the tokens, {products.describe(input, weight)}"
+    return f"patches of the input are the tokens, {products.describe(weight)}"
 
 
 @implements(F.conv2d, (Dense, Format, Dense), when=_takes_conv2d, detail=_describe_conv2d)
@@ -140,7 +140,7 @@ def conv2d(
     patches = x.flatten(2) if pointwise else F.unfold(x, window.kernel, window.dilation, 0, window.stride)
     batch, features, count = patches.shape  # of each image, features at every place of the result
     rows = weight._dense_shape[0]
-    if products.family_of(input, weight._values, weight.structure).feature_major:
+    if products.chosen(*products.case_of(weight._values, weight.structure)).feature_major:
         tokens = patches.transpose(0, 1).reshape(features, -1).t()
         out = multiply(tokens, weight, bias, feature_major=True).t().reshape(rows, batch, count).transpose(0, 1)
     else:

@@ -36,12 +36,11 @@ def takes_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> s
     return None
 
 
-def describe_linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> str:
-    """Say which kernels multiply."""
-    return products.describe(input, weight)
+def _describe(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> str:
+    return products.describe(weight)
 
 
-@implements(F.linear, (Dense, Format, Dense), when=takes_linear, detail=describe_linear)
+@implements(F.linear, (Dense, Format, Dense), when=takes_linear, detail=_describe)
 def linear_sparse(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Tensor:
     """Return x @ weight.T + bias for a sparse weight."""
     return multiply(input, weight, bias)

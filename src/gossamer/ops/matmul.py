@@ -39,8 +39,8 @@ def takes_matmul(input: Tensor, other: Tensor) -> str | None:
 
 def _describe(input: Tensor, other: Tensor) -> str:
     if isinstance(input, SparseTensor):
-        return "" if len(shape_of(other)) == 3 else describe(other, _as_matrix(input))
-    return "" if len(shape_of(other)) != 2 else describe(input, other, transpose=True)  # type: ignore[arg-type]
+        return describe(input) if len(shape_of(input)) == 2 else ""
+    return describe(other, transpose=True) if len(shape_of(other)) == 2 else ""  # type: ignore[arg-type]
 
 
 @implements(torch.matmul, (Format, Dense), when=takes_matmul, detail=_describe)
@@ -186,7 +186,7 @@ def _takes_bias(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any = 
 
 
 def _describe_bias(input: Tensor, mat1: Tensor, mat2: SparseTensor, **options: Any) -> str:
-    return describe(mat1, mat2, transpose=True)
+    return describe(mat2, transpose=True)
 
 
 @implements(torch.addmm, (Dense, Dense, Format), when=_takes_bias, detail=_describe_bias)

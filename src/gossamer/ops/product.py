@@ -15,12 +15,12 @@ from torch import Tensor
 from gossamer.core.decide import Decision, after_refusal, by_table
 from gossamer.core.table import Operator, implements, name_of
 from gossamer.core.tensor import SparseTensor, build, values_of
-from gossamer.formats import Dense, Structure
+from gossamer.formats import Structure
 from gossamer.kernels import product as kernels
 from gossamer.kernels.blocks.product import BlocksProduct
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.kernels.dense.product import DenseProduct
-from gossamer.kernels.product import CODES, Product, activated
+from gossamer.kernels.product import CODES, Case, Product, activated
 from gossamer.kernels.rows.product import RowsProduct
 from gossamer.kernels.vnm.product import VnmProduct
 from gossamer.ops.elsewhere import ElsewhereProduct
@@ -99,37 +99,53 @@ def multiply(
 
 def kernel_of(x: Tensor, values: Tensor, structure: Structure, transpose: bool = False) -> Product:
     """Return the product of this matrix by the family of kernels that takes it; decided once, kept by the structure."""
+    if x.dtype is not values.dtype:
+        raise TypeError(f"x is {x.dtype} and the values are {values.dtype}: a product needs one type")
     if torch.compiler.is_compiling():
-        return _made(choose(x, values, structure, transpose))
+        return family(*case_of(values, structure, transpose))(structure, transpose)
     key = ("product", transpose, values.dtype)
     known = structure.memo.get(key)
-    if known is None or x.dtype is not values.dtype:
-        known = structure.memo[key] = _made(choose(x, values, structure, transpose))
+    if known is None:
+        known = structure.memo[key] = family(*case_of(values, structure, transpose))(structure, transpose)
     return known
 
 
-def choose(x: Tensor, values: Tensor, structure: Structure, transpose: bool = False) -> Decision:
-    """Decide which family of kernels computes a product."""
-    if x.dtype is not values.dtype:
-        raise TypeError(f"x is {x.dtype} and the values are {values.dtype}: a product needs one type")
-    return by_table(_PRODUCT, None, (x, values, structure, transpose), {})
+def case_of(values: Tensor, structure: Structure, transpose: bool = False) -> Case:
+    """Return what the choice of a family depends on."""
+    format, traced = structure.format, torch.compiler.is_compiling()
+    turned = format.order not in (None, (0, 1))
+    return Case(type(format), turned, values.dtype, values.device.type, transpose, traced)
 
 
-def family_of(x: Tensor, values: Tensor, structure: Structure, transpose: bool = False) -> type[Product]:
-    """Return the family of kernels that computes a product; nothing is built."""
-    return _FAMILIES[choose(x, values, structure, transpose).function]
+def choose(case: Case) -> Decision:
+    """Decide which family of kernels computes a product; nothing is built."""
+    return by_table(_PRODUCT, None, (case,), {})
 
 
-def describe(x: Tensor, weight: SparseTensor, transpose: bool = False) -> str:
+def chosen(*case: Any) -> type[Product]:
+    """Return the family of kernels that would compute a product (of a :class:`Case`); nothing is built."""
+    return _FAMILIES[choose(Case(*case)).function]
+
+
+def family(*case: Any) -> type[Product]:
+    """Return the family of kernels that computes a product, with what it needs built and loaded."""
+    decision = choose(Case(*case))
+    made = decision.run()
+    while made is NotImplemented:
+        decision = after_refusal(decision)
+        made = decision.run()
+    return made
+
+
+for _function in (chosen, family):  # of constants, one by one: a trace takes the answer as a constant
+    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def describe(weight: SparseTensor, transpose: bool = False) -> str:
     """Say which family of kernels multiplies, and why, for gs.explain."""
-    decision = choose(x, weight._values, weight.structure, transpose)
+    decision = choose(case_of(weight._values, weight.structure, transpose))
     refused = "".join(f"; {entry.signature} is not used: {reason}" for entry, reason in decision.refused)
     return f"multiplied by {name_of(decision.function)}{refused}"
-
-
-def _made(decision: Decision) -> Product:
-    made = decision.run()
-    return _made(after_refusal(decision)) if made is NotImplemented else made
 
 
 class _Multiply(torch.autograd.Function):
@@ -176,13 +192,13 @@ _FAMILIES: dict[Any, type[Product]] = {}
 
 
 def _register(family: type[Product]) -> None:
-    def make(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> Any:
-        return family(structure, transpose) if family.ready() else NotImplemented
+    def made(case: Case) -> Any:
+        return family if family.ready() else NotImplemented
 
-    _FAMILIES[make] = family
-    make.__module__, make.__qualname__ = family.__module__, family.__qualname__
+    _FAMILIES[made] = family
+    made.__module__, made.__qualname__ = family.__module__, family.__qualname__
     for format in family.formats:
-        implements("product", (Dense, Dense, format), when=family.takes)(make)
+        implements("product", (format,), when=family.takes)(made)
 
 
 for _family in (CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct):

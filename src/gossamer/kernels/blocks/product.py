@@ -11,9 +11,9 @@ from gossamer import native
 from gossamer.formats import BSR, Structure
 from gossamer.kernels.blocks import operators
 from gossamer.kernels.blocks.operators import Blocks, blocks_of
-from gossamer.kernels.product import Back, Linear, Product, Sample, needed, plain, recorded, with_rows
+from gossamer.kernels.product import Back, Case, Linear, Product, Sample, needed, plain, recorded, with_rows
 from gossamer.kernels.rows.operators import NATIVE
-from gossamer.kernels.rows.product import as_native, takes_values
+from gossamer.kernels.rows.product import as_native, has_kernels
 
 _forward = torch.ops.gossamer.blocks_forward.default
 _sample = torch.ops.gossamer.blocks_sample_forward.default
@@ -44,11 +44,10 @@ class BlocksProduct(Product):
         return native.load()
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
-        turned = structure.format.order not in (None, (0, 1))
-        if turned != transpose:
+    def takes(case: Case) -> str | None:
+        if case.turned != case.transpose:
             return "the blocks are stored along the other dimension"
-        return takes_values(values)
+        return has_kernels(case)
 
     def forward(
         self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None

@@ -9,7 +9,7 @@ from gossamer.formats import Format, Structure
 from gossamer.formats.structure import Matrix
 from gossamer.formats.values import mask_padding
 from gossamer.kernels.csr import operators
-from gossamer.kernels.product import Linear, Product, Sample, activated, matrix_of_tokens, needed, plain
+from gossamer.kernels.product import Case, Linear, Product, Sample, activated, matrix_of_tokens, needed, plain, recorded
 
 
 class CsrProduct(Product):
@@ -37,7 +37,7 @@ class CsrProduct(Product):
         self.stored = (self.cols, self.rows) if self.flip else (self.rows, self.cols)
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
+    def takes(case: Case) -> str | None:
         return None
 
     def _entries(self, values: Tensor) -> Tensor:
@@ -77,6 +77,7 @@ class CsrProduct(Product):
 
     def traced(self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0) -> Tensor:
         spmm, tokens = torch.ops.gossamer.spmm, matrix_of_tokens(x)
+        values = self.clean(values) if recorded() else values  # so that padding has no gradient
         out = spmm(self.pos, self.crd, self._entries(values), *self.stored, self.flip, tokens.t(), True)
         return activated(out if bias is None else out + bias, activation).view(*x.shape[:-1], self.rows)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from gossamer.formats import Masked, Structure
 from gossamer.formats.structure import matrix_sizes
 from gossamer.formats.values import mask_padding
-from gossamer.kernels.product import Product, activated, matrix_of_tokens
+from gossamer.kernels.product import Case, Product, activated, matrix_of_tokens, recorded
 
 
 class DenseProduct(Product):
@@ -22,7 +22,7 @@ class DenseProduct(Product):
         self.rows, self.cols = self.stored[::-1] if transpose else self.stored
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
+    def takes(case: Case) -> str | None:
         return None
 
     def _matrix(self, values: Tensor) -> Tensor:
@@ -46,4 +46,4 @@ class DenseProduct(Product):
         return mask_padding(values, self.structure)
 
     def traced(self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0) -> Tensor:
-        return self.forward(x, self.clean(values), bias, activation)
+        return self.forward(x, self.clean(values) if recorded() else values, bias, activation)

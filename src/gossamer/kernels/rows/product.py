@@ -11,7 +11,7 @@ from torch import Tensor
 from gossamer import native
 from gossamer.formats import Structure
 from gossamer.formats.packed import PackedRows
-from gossamer.kernels.product import Back, Linear, Product, Sample, needed, plain, recorded, with_rows
+from gossamer.kernels.product import Back, Case, Linear, Product, Sample, needed, plain, recorded, with_rows
 from gossamer.kernels.rows import operators
 from gossamer.kernels.rows.operators import NATIVE, STORED, Rows, rows_of, used
 
@@ -45,11 +45,10 @@ class RowsProduct(Product):
         return native.load()
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
-        turned = structure.format.order not in (None, (0, 1))
-        if turned != transpose:
+    def takes(case: Case) -> str | None:
+        if case.turned != case.transpose:
             return "the values are packed along the other dimension"
-        return takes_values(values)
+        return has_kernels(case)
 
     def forward(
         self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None
@@ -87,14 +86,14 @@ def as_native(t: Tensor) -> Tensor:
     return t if t.dtype in NATIVE else t.float()
 
 
-def takes_values(values: Tensor) -> str | None:
-    """Return None if there is a native kernel for values of this type and device, else the reason why not.
+def has_kernels(case: Case) -> str | None:
+    """Return None if there are native kernels for a type and device, else the reason why not.
 
     Nothing is built here: kernels that are not loaded yet are built when they first run.
     """
-    if not values.is_cpu:
+    if case.device != "cpu":
         return "its kernels run on a CPU"
-    if values.dtype not in STORED:
+    if case.dtype not in STORED:
         return "its kernels take float32, bfloat16 and float16"
     return "the native kernels could not be built" if native.loaded() is False else None
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
-from gossamer.kernels.product import Product, matrix_of_tokens, plain
+from gossamer.kernels.product import Case, Product, matrix_of_tokens, plain
 from gossamer.kernels.transpose import feature_major as as_feature_major
 from gossamer.kernels.transpose import token_major
 from gossamer.kernels.vnm import cuda
@@ -26,8 +26,8 @@ class VnmProduct(Product):
         self.rows, self.cols = self.sizes[:2]
 
     @staticmethod
-    def takes(x: Tensor, values: Tensor, structure: Structure, transpose: bool) -> str | None:
-        return "its kernels don't multiply by the transpose" if transpose else None
+    def takes(case: Case) -> str | None:
+        return "its kernels don't multiply by the transpose" if case.transpose else None
 
     def forward(
         self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None

@@ -16,11 +16,12 @@ class Floats {
   int64_t lead;
   Floats(const Tensor& t, int64_t cols, const char* name) {
     if (t.dtype() != BFLOAT16) {
-      data = t.matrix(cols, name, &lead);
+      data = t.matrix(cols, name, &lead, own_);
       return;
     }
     int64_t ld;
-    const gossamer::Bf16* from = t.matrix<gossamer::Bf16>(cols, name, &ld, BFLOAT16);
+    std::vector<gossamer::Bf16> copy;
+    const gossamer::Bf16* from = t.matrix(cols, name, &ld, copy, BFLOAT16);
     const int64_t tokens = t.tokens();
     own_.resize(tokens * cols);
     for (int64_t i = 0; i < tokens; i++) gossamer::kernels().widen(from + i * ld, own_.data() + i * cols, cols);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "large.h"
 
@@ -82,26 +83,38 @@ class Tensor {  // owns the handle that torch lends to an operator
     check(aoti_torch_get_data_ptr(handle_, &p));
     return static_cast<T*>(p);
   }
-  // A matrix [..., cols] with contiguous rows, `lead` elements apart; its rows are the tokens.
+  // A matrix [..., cols]: its rows are the tokens, `lead` elements apart. Strides that don't allow that cost a copy, in `own`.
   template <class T = float>
-  const T* matrix(int64_t cols, const char* name, int64_t* lead, int32_t type = FLOAT32) const {
+  const T* matrix(int64_t cols, const char* name, int64_t* lead, std::vector<T>& own, int32_t type = FLOAT32) const {
     const int64_t last = dim() - 1;
-    require(last >= 0 && last < DIMS && size(last) == cols && (cols <= 1 || stride(last) == 1), name);
+    require(last >= 0 && last < DIMS && size(last) == cols, name);
+    const T* from = data<const T>(type, name);
     int64_t rows = 1;
+    bool even = cols <= 1 || stride(last) == 1;
     *lead = cols;
-    for (int64_t d = last - 1; d >= 0; d--) {
+    for (int64_t d = last - 1; even && d >= 0; d--) {
       if (size(d) == 1) continue;  // its stride says nothing
-      if (!size(d)) break;         // no tokens: nothing is read
+      if (!size(d)) return from;   // no tokens: nothing is read
       if (rows == 1) *lead = stride(d);
-      require(stride(d) == rows * *lead, name);
+      even = stride(d) == rows * *lead;
       rows *= size(d);
     }
-    return data<const T>(type, name);
+    return even ? from : copied(from, cols, lead, own);
   }
   int64_t tokens() const {  // of such a matrix
     int64_t count = 1;
     for (int64_t d = 0; d < dim() - 1; d++) count *= size(d);
     return count;
+  }
+  template <class T> const T* copied(const T* from, int64_t cols, int64_t* lead, std::vector<T>& own) const {
+    const int64_t last = dim() - 1, count = tokens(), step = stride(last);
+    own.resize(count * cols), *lead = cols;
+    for (int64_t token = 0; token < count; token++) {
+      int64_t rest = token, at = 0;
+      for (int64_t d = last - 1; d >= 0; rest /= size(d), d--) at += rest % size(d) * stride(d);
+      for (int64_t c = 0; c < cols; c++) own[token * cols + c] = from[at + c * step];
+    }
+    return own.data();
   }
   template <class T> T* line(int32_t dtype, int64_t length, const char* name) const {
     require(dim() == 1 && size(0) == length && (length <= 1 || stride(0) == 1), name);
