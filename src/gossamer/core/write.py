@@ -99,10 +99,13 @@ def write_back(name: str, out: Any, copies: Copies) -> Any:
 
 def _check_assigned(tensor: SparseTensor, copy: Tensor) -> None:
     """Raise IndexError if an assignment put something other than 0 where nothing is stored."""
-    lost = (copy.detach() != 0) & ~tensor.mask()
-    if bool(lost.any()):
-        where = tuple(torch.nonzero(lost)[0].tolist())
-        raise IndexError(
-            f"position {where} is not stored, and an assignment writes stored positions only. To store it, assign to a "
-            f"dense copy: x = t.to_dense(); x[...] = value; t = gs.from_dense(x, {tensor.format})"
-        )
+    if bool(((copy.detach() != 0) & ~tensor.mask()).any()):
+        raise not_stored(tensor)
+
+
+def not_stored(tensor: SparseTensor) -> IndexError:
+    """Return the error of an assignment to a position that is not stored."""
+    return IndexError(
+        "the assignment needs a position that is not stored, and it writes stored positions only. Assign to a dense "
+        f"copy instead: x = t.to_dense(); x[...] = value; t = gs.from_dense(x, {tensor.format})"
+    )

@@ -11,6 +11,7 @@ from gossamer.core.tensor import _handlers
 from gossamer.formats import Structure
 from gossamer.formats.values import faster
 from gossamer.ops import (
+    assign,
     bridge,
     convert,
     create,
@@ -40,7 +41,7 @@ faster.scatter, faster.read = convert.scatter, convert.gather
 Structure.finder = staticmethod(convert.entries)
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "bridge", "compile", "create", "dense_from", "einsum",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "create", "dense_from", "einsum",
     "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements", "implements_backward",
     "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms", "pointwise", "rearrange",
     "reductions", "shape", "softmax", "sparsified_op", "sparsify",

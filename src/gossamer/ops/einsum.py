@@ -127,7 +127,7 @@ def _key(
                 return None, ()
             home = structure.memo if home is None else home
             key += (id(structure), values.dtype)
-        elif type(t) in _ORDINARY and not (grad and t.requires_grad):
+        elif type(t) in _ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
             key += (t.shape, t.stride(), t.dtype)
         else:
             return None, ()

@@ -23,7 +23,8 @@ _INTEGERS = (torch.int64, torch.int32)
 # -- t[...]
 
 
-def _takes_getitem(input: SparseTensor, index: Any) -> str | None:
+def takes_getitem(input: SparseTensor, index: Any) -> str | None:
+    """Guard of t[...]."""
     if isinstance(index, (list, Tensor)):
         return _takes_rows(input, index)
     items, shape = list(index) if isinstance(index, tuple) else [index], input._dense_shape
@@ -32,7 +33,7 @@ def _takes_getitem(input: SparseTensor, index: Any) -> str | None:
     named = [i for i in items if i is not None and i is not Ellipsis]
     if len(named) > len(shape) or items.count(Ellipsis) > 1:
         return "there are too many indices"
-    for item, size in zip(_every(items, len(shape)), shape, strict=True):
+    for item, size in zip(every_index(items, len(shape)), shape, strict=True):
         if isinstance(item, int) and not -size <= item < size:
             return _RANGE
         if isinstance(item, slice) and item.step is not None and item.step < 1:
@@ -49,7 +50,7 @@ def _takes_rows(input: SparseTensor, index: Any) -> str | None:
     return None if index.dim() == 1 and index.dtype in _INTEGERS else "the index is no vector of integers"
 
 
-def _every(items: list[Any], ndim: int) -> list[Any]:
+def every_index(items: list[Any], ndim: int) -> list[Any]:
     """Return an index for each dimension, with ``...`` written out and None left out."""
     return [item for item in _written_out(items, ndim) if item is not None]
 
@@ -60,7 +61,7 @@ def _written_out(items: list[Any], ndim: int) -> list[Any]:
     return [*items[:at], *[slice(None)] * (ndim - named), *items[at + 1 :]]
 
 
-@implements("__getitem__", (Format, Format), when=_takes_getitem)
+@implements("__getitem__", (Format, Format), when=takes_getitem)
 def getitem(input: SparseTensor, index: Any) -> Any:
     """Index by integers, slices, None and ..., and the first dimension also by a tensor or list; it stays sparse."""
     if isinstance(index, (list, Tensor)):
@@ -228,8 +229,6 @@ def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 def _takes_tensor_split(input: SparseTensor, indices_or_sections: Any, dim: int = 0) -> str | None:
-    if isinstance(indices_or_sections, Tensor):
-        return "the places to cut at are a tensor"
     if isinstance(indices_or_sections, int) and indices_or_sections < 1:
         return "there are no pieces"
     return takes_dims(input)

@@ -1,4 +1,4 @@
-"""Weights of blocks: what is theirs alone. What they share with packed ones: tests/kernels/test_products.py."""
+"""Weights of blocks: what is theirs alone. What they share with packed ones: tests/kernels/test_product.py."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ import torch.nn.functional as F
 import gossamer as gs
 from gossamer import native
 from gossamer.kernels.blocks.operators import blocks_of
-from tests.kernels.test_products import assert_right
+from tests.kernels.test_product import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 

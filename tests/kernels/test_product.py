@@ -210,8 +210,8 @@ def test_compile_and_export(how, format):
 def test_older_instruction_sets(isa):
     code = "import sys, pytest; sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
     tests = ["test_every_size", "test_values_that_are_not_finite", "test_gradients_are_those_of_dense"]
-    ops = Path(__file__).parents[1] / "ops"
-    files = [__file__, str(ops / "test_packed.py"), str(ops / "test_blocks.py")]
+    here = Path(__file__).parent
+    files = [__file__, str(here / "rows" / "test_product.py"), str(here / "blocks" / "test_product.py")]
     command = [sys.executable, "-c", code, *files, "-k", " or ".join(tests)]
     answer = subprocess.run(command, env={**os.environ, "GOSSAMER_ISA": isa}, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout[-3000:]

@@ -1,4 +1,4 @@
-"""Packed weights: what is theirs alone. What they share with blocks stands in tests/kernels/test_products.py."""
+"""Packed weights: what is theirs alone. What they share with blocks stands in tests/kernels/test_product.py."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from gossamer import native
 from gossamer.formats import PackedCSR, PackedNear, PackedNM
 from gossamer.kernels.blocks.operators import blocks_of
 from gossamer.kernels.rows.operators import rows_of
-from tests.kernels.test_products import assert_right
+from tests.kernels.test_product import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 
