@@ -70,7 +70,7 @@ def choose(func: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None 
     known = _FORMS.get(func)
     if known is None:
         operator = operator_of(func)
-        known = _FORMS[func] = operator, _form(operator)
+        known = _FORMS[func] = operator, _form(operator, func)
     operator, form = known
     return decide(operator, form, func, args, kwargs or {})
 
@@ -91,9 +91,9 @@ Form = Callable[[Operator, Any, tuple[Any, ...], dict[str, Any]], Decision]
 _FORMS: dict[Any, tuple[Operator, Form]] = {}
 
 
-def _form(operator: Operator) -> Form:
+def _form(operator: Operator, func: Any) -> Form:
     """Return what decides the calls of an operator."""
-    if operator.name in METADATA:
+    if operator.name in METADATA or getattr(func, "__module__", None) == "torch.nn.init":  # which fill step by step
         return _metadata
     if operator.name.startswith(LISTS):
         return lists.decide

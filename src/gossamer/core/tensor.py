@@ -343,6 +343,10 @@ class _ToDense(torch.autograd.Function):
         return grad
 
 
+class WantsDenseGradient(RuntimeError):  # noqa: N818 - it says what the tensor wants
+    """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
+
+
 def tracked(tensor: Tensor) -> bool:
     """Does autograd follow this tensor here? (Asked below torch functions, which cost microseconds a question.)"""
     if not torch.is_grad_enabled():
@@ -360,7 +364,7 @@ def values_of(tensor: SparseTensor) -> Tensor:
     """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
     if tracked(tensor) and not torch.compiler.is_exporting():
         if tensor.grad_format is not None:
-            raise RuntimeError("the gradient is wanted at every position: compute with t.to_dense(), not t.values()")
+            raise WantsDenseGradient("the gradient is wanted at every position: compute with t.to_dense()")
         return _Values.apply(tensor)
     return tensor._component("_values")
 

@@ -113,7 +113,11 @@ def recorded() -> bool:
 
 def needed(*tensors: Tensor | None) -> bool:
     """Is a gradient of one of these to be recorded?"""
-    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+    if torch.is_grad_enabled():
+        for t in tensors:
+            if t is not None and t.requires_grad:
+                return True
+    return False
 
 
 def activated(x: Tensor, activation: int) -> Tensor:
@@ -123,6 +127,16 @@ def activated(x: Tensor, activation: int) -> Tensor:
 
 
 # -- gradients
+
+
+def lean(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """Return Function.apply without what it does for functorch, which is 2 us, where functorch has no part in a call."""
+    direct: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
+
+    def apply(*args: Any) -> Any:
+        return (function.apply if torch._C._are_functorch_transforms_active() else direct)(*args)
+
+    return apply
 
 
 class Linear(torch.autograd.Function):
@@ -184,6 +198,9 @@ class Sample(torch.autograd.Function):
             back(left, values, kernel) if needs[1] else None,
             None,
         )
+
+
+record = lean(Linear)
 
 
 def linear(x: Tensor, values: Tensor, bias: Tensor | None, kernel: Product) -> Tensor:

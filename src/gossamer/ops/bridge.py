@@ -7,7 +7,7 @@ that, and inside a trace, torch's own operators compute them, and need no build.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from torch import Tensor
 from gossamer.compiler import Statement
 from gossamer.compiler.language.algebra import Access, Op, Tree, product
 from gossamer.compiler.run.calls import Prepared, run
-from gossamer.compiler.run.crossover import dense_wins
 from gossamer.compiler.run.runtime import available
 from gossamer.core.look import shape_of
 from gossamer.core.table import implements
@@ -23,10 +22,10 @@ from gossamer.core.tensor import SparseTensor, build, tracked, values_of
 from gossamer.formats import Dense, Format, Masked, PackedRows
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.ops import product as products
-from gossamer.ops.einsum import einsum, plan_of
 from gossamer.ops.matmul import exactly, takes_matmul
 from gossamer.ops.reductions import Dims, reduced_dims, takes_extreme, takes_sum
 from gossamer.ops.softmax import dtype_asked, takes_softmax
+from gossamer.ops.torch_einsum import Task
 
 ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
 _TYPES = (torch.float32, torch.float64)
@@ -55,28 +54,6 @@ def usable(tensors: Sequence[Tensor], least: int = 1) -> str | None:
     if first not in _TYPES:
         return "the compiler computes in float32 and float64"
     return None if available() else "there is no C compiler"
-
-
-class Task(NamedTuple):
-    """A call of :func:`gossamer.einsum`."""
-
-    expression: str
-    tensors: tuple[Tensor, ...]
-    out: Format | None = None
-
-    def run(self) -> Any:
-        """Compute it."""
-        return einsum(self.expression, *self.tensors, out=self.out)
-
-    def describe(self) -> str:
-        """Say what the compiler would do."""
-        plan = plan_of(self.expression, self.tensors, self.out)
-        call = f"gs.einsum({self.expression!r})"
-        if plan is None:
-            return f"{call} is torch's"
-        if dense_wins(plan):
-            return f"{call} leaves it to torch: at this density a dense product is faster (gs.dense_from)"
-        return f"as {call}: " + plan.explain().replace("\n", "\n  ")
 
 
 # -- products

@@ -16,11 +16,16 @@ from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.infer import infer, natural
 from gossamer.compiler.run.plans import Plan
-from gossamer.compiler.run.runtime import available
 from gossamer.core.interop import from_torch
-from gossamer.core.look import dtype_of
-from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, gather, tracked, values_of, wants_dense_gradient
+from gossamer.core.tensor import (
+    SparseTensor,
+    WantsDenseGradient,
+    build,
+    gather,
+    tracked,
+    values_of,
+    wants_dense_gradient,
+)
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops.traced import traced
@@ -64,21 +69,19 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     if known is not None:
         return known(tensors)
     format = None if out is None else as_format(out)
-    tensors = tuple(_operand(expression, t) for t in tensors)
+    tensors = tuple(from_torch(t) if _of_torch_sparse(t) else t for t in tensors)
     try:
         return _einsum(expression, tensors, format)
+    except WantsDenseGradient:
+        dense = [t.to_dense() if wants_dense_gradient(t) else t for t in tensors]
+        return _einsum(expression, dense, format)
     except BuildError as error:
         _without_compiler(str(error))
         return _on_dense(expression, tensors, format)
 
 
-def _operand(expression: str, t: Any) -> Tensor:
-    """Return an operand as the compiler takes it: torch.sparse converted, dense where its gradient is wanted dense."""
-    if not isinstance(t, Tensor):
-        raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
-    if not isinstance(t, SparseTensor) and t.layout != torch.strided:
-        return from_torch(t)
-    return t.to_dense() if wants_dense_gradient(t) else t
+def _of_torch_sparse(t: Any) -> bool:
+    return isinstance(t, Tensor) and not isinstance(t, SparseTensor) and t.layout != torch.strided
 
 
 @lru_cache(maxsize=1)
@@ -140,6 +143,9 @@ def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _R
 
 
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
     statement = parse(expression, [t.dim() for t in tensors])
     _check_types(expression, tensors)
     if not tensors:
@@ -301,49 +307,3 @@ def _form(
     if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):
         after, target = target, inferred if isinstance(inferred, int) else COO() if statement.output else Dense()
     return ("dense" if isinstance(target, Dense) else target), after
-
-
-# -- torch.einsum
-
-
-def _operands(operands: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(operands[0]) if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-
-
-def _takes_einsum(equation: Any, *operands: Any) -> str | None:
-    operands = _operands(operands)
-    plain = isinstance(equation, str) and all(c.isalpha() or c in ",.->" for c in equation.replace(" ", ""))
-    if not (plain or torch.compiler.is_compiling()):
-        return "the equation is not a string of letters"
-    return None if all(isinstance(t, Tensor) for t in operands) else "an operand is no tensor"
-
-
-def _takes_compiled(equation: Any, *operands: Any) -> str | None:
-    refused = _takes_einsum(equation, *operands)
-    if refused is not None:
-        return refused
-    first = _operands(operands)[0]
-    if first.device.type != "cpu" or dtype_of(first) not in (*_TYPES, *_HALF):
-        return "the compiler takes CPU tensors of float32, float64, int32, int64 and half precision"
-    return None if available() else "there is no C compiler"
-
-
-def _describe_einsum(equation: str, *operands: Any) -> str:
-    plan = plan_of(equation, _operands(operands))
-    if plan is None:
-        return "no operand is sparse"
-    if dense_wins(plan):
-        return f"gs.einsum({equation!r}) leaves it to torch: at this density a dense product is faster (gs.dense_from)"
-    return f"as gs.einsum({equation!r}): " + plan.explain().replace("\n", "\n  ")
-
-
-@implements(torch.einsum, (Format,) * 9, when=_takes_einsum, how="fallback")
-def einsum_on_dense(equation: Any, *operands: Any) -> Any:
-    """``torch.einsum`` on dense copies; the result has the format that a kernel would give."""
-    return einsum(equation, *_operands(operands))
-
-
-@implements(torch.einsum, (Format,) * 9, when=_takes_compiled, how="compiled", detail=_describe_einsum)
-def torch_einsum(equation: Any, *operands: Any) -> Any:
-    """``torch.einsum`` with a sparse operand."""
-    return einsum(equation, *_operands(operands))

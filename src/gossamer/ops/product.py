@@ -75,7 +75,7 @@ def product(
         fused = code if not kernels.recorded() else 0
         return activated(kernel.traced(x, values, bias, fused), 0 if fused else code)
     if kernels.needed(x, values, bias):
-        return activated(kernels.Linear.apply(x, values, bias, kernel, feature_major), code)
+        return activated(kernels.record(x, values, bias, kernel, feature_major), code)
     return kernel.forward(x, values, bias, code, feature_major)
 
 
@@ -176,14 +176,7 @@ class _Multiply(torch.autograd.Function):
         return grad_x, grad_weight, kernels.matrix_of_tokens(grad).sum(0) if needs[2] else None, None, None
 
 
-_lean = super(torch.autograd.Function, _Multiply).apply
-
-
-def apply(x: Tensor, weight: SparseTensor, bias: Tensor | None, kernel: Product, feature_major: bool | None) -> Tensor:
-    """Record x @ weight.T + bias; past what Function.apply does for functorch, where that has no part in it."""
-    if torch._C._are_functorch_transforms_active():
-        return _Multiply.apply(x, weight, bias, kernel, feature_major)
-    return _lean(x, weight, bias, kernel, feature_major)
+apply = kernels.lean(_Multiply)
 
 
 # -- the families, the most general first

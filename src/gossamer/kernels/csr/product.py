@@ -46,7 +46,7 @@ class CsrProduct(Product):
 
     def _spmm(self, values: Tensor, x: Tensor, flip: bool, tokens_first: bool) -> Tensor:
         # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
-        spmm = operators.spmm if plain(values) and plain(x) else torch.ops.gossamer.spmm
+        spmm = operators.spmm if type(x) is Tensor and plain(values) else torch.ops.gossamer.spmm
         return spmm(self.pos, self.crd, self._entries(values), *self.stored, flip, x, tokens_first)
 
     def forward(
