@@ -38,7 +38,7 @@ for _name in ("rows_sample", "rows_sample_forward"):
     _library.define(f"{_name}({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
 _library.define("rows_gather(Tensor values, Tensor places) -> Tensor")
 
-ACTIVATIONS = ("none", "relu", "gelu", "silu")
+#: Types of values; sums are float32.
 STORED = (torch.float32, torch.bfloat16, torch.float16)
 #: What the kernels read as it is; float16 is converted first.
 NATIVE = (torch.float32, torch.bfloat16)
