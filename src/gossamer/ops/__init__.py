@@ -14,6 +14,7 @@ from gossamer.ops import (
     assign,
     bridge,
     convert,
+    convolution,
     create,
     gradients,
     index,
@@ -41,7 +42,8 @@ faster.scatter, faster.read = convert.scatter, convert.gather
 Structure.finder = staticmethod(convert.entries)
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "create", "dense_from",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "convolution", "create",
+    "dense_from",
     "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
     "implements_backward", "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms",
     "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
