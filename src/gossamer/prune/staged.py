@@ -23,7 +23,7 @@ from gossamer.prune.driver import How, Job, Metric, plan
 from gossamer.prune.layers import Layer
 from gossamer.prune.methods import Method, as_method
 from gossamer.prune.report import Report
-from gossamer.prune.schedules import Schedule, as_schedule
+from gossamer.schedules import Schedule, as_schedule
 
 TrainStep = Callable[[nn.Module, Distill], Any]
 
