@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
-from gossamer.prune.driver import Job
+from gossamer.prune.job import Job
 
 METHODS = ["magnitude", "wanda", "sparsegpt", "obs", gs.prune.OBS("hessian")]
 
@@ -156,7 +157,7 @@ def test_causal_language_models(kind, method):
     report = gs.prune.oneshot(model, "2:4", data, method=method)
     names = [row.name for row in report.layers]
     assert len(names) == (8 if kind == "gpt2" else 15)  # GPT-2's head is its embedding, and stays
-    assert not any(row.notes for row in report.layers) and report.sparsity == pytest.approx(0.5)
+    assert not any(row.notes for row in report.layers) and report.sparsity_of_taken == pytest.approx(0.5)
     if kind == "gpt2":  # Conv1D holds [inputs, outputs]: the groups of 4 run along the inputs
         mask = model.transformer.h[0].mlp.c_fc.weight.mask()
         assert (mask.view(8, 4, -1).sum(1) == 2).all()
@@ -195,7 +196,7 @@ def test_bert_with_padding():
     data = [{"input_ids": torch.randint(0, 64, (4, 10)), "attention_mask": mask}]
     for method in METHODS:
         report = gs.prune.oneshot(copy.deepcopy(model), "8:2:8", data, method=method)
-        assert len(report.layers) == 13 and report.sparsity == pytest.approx(0.75)
+        assert len(report.layers) == 13 and report.sparsity_of_taken == pytest.approx(0.75)
 
 
 def test_torch_s_own_transformer():
@@ -265,7 +266,7 @@ def test_resume_after_kill(tmp_path):
     script = tmp_path / "run.py"
     script.write_text(
         "import sys, time, torch, gossamer as gs\n"
-        "from gossamer.prune import driver\n"
+        "from gossamer.prune import job as driver\n"
         "torch.manual_seed(0)\n"
         "model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(6)])\n"
         "data = [torch.randn(32, 16)]\n"
@@ -357,7 +358,11 @@ def test_other_mistakes():
         ({"how": {"*": None}}, "nothing is left"),
         ({"how": "50% per model", "method": "wanda", "calibration": batches()}, "per model"),
         ({"how": gs.FanIn(k=1000), "method": "magnitude"}, "k=1000"),
-        ({"how": gs.Sparsifier("2:4", gs.Random(0)), "method": "magnitude"}, "the method decides"),
+        ({"how": gs.Sparsifier("2:4", gs.Random(0)), "method": "magnitude"}, "decides how values are scored"),
+        ({"how": {"0": gs.Sparsifier("2:4"), "*": gs.Sparsifier("2:4", gs.Random(0))}}, "one score a call"),
+        ({"how": "2:4", "method": gs.Gradient(), "calibration": batches()}, "needs the gradient of a loss"),
+        ({"how": "2:4", "method": gs.prune.SparseGPT(bits=8), "calibration": batches(), "refine": 3}, "bits="),
+        ({"how": "2:4", "method": "obs", "calibration": batches(), "memory": 1e4}, "takes 0.0 GB for '0.weight'"),
     ]
     for options, words in cases:
         with pytest.raises(ValueError, match=words):
@@ -375,7 +380,7 @@ def test_other_mistakes():
 def test_magnitude_needs_no_calibration_and_ranks_a_whole_model():
     model = mlp()
     report = gs.prune.oneshot(model, "50% per model", method="magnitude")
-    assert report.sparsity == pytest.approx(0.5, abs=1e-3) and report.error is None
+    assert report.sparsity_of_taken == pytest.approx(0.5, abs=1e-3) and report.error is None
     assert len({row.sparsity for row in report.layers}) > 1
 
 
@@ -383,9 +388,10 @@ def test_gradients_in_several_passes_and_by_sample():
     dense, data = mlp(), batches(2, 8)
     want = copy.deepcopy(dense)
     gs.prune.oneshot(want, "2:4", data, method=gs.prune.OBS(per_sample=True))
-    for method in (gs.prune.OBS(per_sample=True, memory=1), gs.prune.OBS(per_sample=True, memory=1e9)):
+    largest = 8 * 16 * 32 * 24  # of the Fisher matrices of the three layers: passes of their own
+    for memory in (largest, 1e9):
         model = copy.deepcopy(dense)
-        gs.prune.oneshot(model, "2:4", data, method=method)
+        gs.prune.oneshot(model, "2:4", data, method=gs.prune.OBS(per_sample=True), memory=memory)
         first = lambda m: m[0].weight.to_dense()
         torch.testing.assert_close(first(model), first(want))
 
@@ -408,7 +414,7 @@ def test_tuples_dicts_forward_and_metric(tmp_path):
 def test_half_precision():
     model = mlp().bfloat16()
     report = gs.prune.oneshot(model, "2:4", [x.bfloat16() for x in batches()], method="sparsegpt")
-    assert model[0].weight.dtype == torch.bfloat16 and report.sparsity == 0.5
+    assert model[0].weight.dtype == torch.bfloat16 and report.sparsity_of_taken == 0.5
 
 
 def test_pruning_again_goes_further():
@@ -434,3 +440,189 @@ def test_a_model_on_the_cpu_computes_on_the_gpu():
         gs.prune.oneshot(there, "2:4", data, method=method, device="cuda")
         assert there[0].weight.device.type == "cpu"
         assert distance(there, dense, data) < 1.1 * distance(here, dense, data) + 1e-3
+
+
+# -- any score, any pattern
+
+
+@pytest.mark.parametrize(
+    "score", [gs.Magnitude(), gs.Wanda(), gs.Random(3), gs.Gradient(), gs.Movement(), gs.Fisher()], ids=str
+)
+@pytest.mark.parametrize("how", ["2:4", "4:2:8", "60%", "fan-in 50%", "block 1x4 50%"])
+def test_every_score_with_every_pattern(score, how):
+    model, loss = mlp(), lambda out, batch: out.square().sum()
+    report = gs.prune.oneshot(model, how, batches(), method=score, loss=loss)
+    assert report.method == type(score).__name__.lower() and not any(row.notes for row in report.layers)
+    for row in report.layers:
+        mask = model.get_parameter(row.name).mask()
+        assert torch.equal(gs.patterns.as_pattern(how).select(mask.float()), mask)
+
+
+def test_scores_by_name_by_sparsifier_and_of_ones_own():
+    @dataclasses.dataclass(frozen=True)
+    class Small(gs.Score):
+        """The opposite of magnitude."""
+
+        def rate(self, weight, **_):
+            return -weight.abs()
+
+    dense, data = mlp(), batches()
+    results = {}
+    for name, options in {
+        "name": {"how": "2:4", "method": "wanda"},
+        "score": {"how": "2:4", "method": gs.Wanda()},
+        "sparsifier": {"how": gs.Sparsifier("2:4", gs.Wanda())},
+        "method": {"how": None, "method": gs.Sparsifier("2:4", gs.Wanda())},
+        "small": {"how": "2:4", "method": Small()},
+    }.items():
+        model = copy.deepcopy(dense)
+        gs.prune.oneshot(model, calibration=data, **options)
+        results[name] = model[0].weight.mask()
+    assert all(torch.equal(results[name], results["name"]) for name in ("score", "sparsifier", "method"))
+    assert torch.equal(results["small"], ~gs.NM(2, 4).select(dense[0].weight.detach().abs()))
+
+
+def test_random_scores_differ_from_layer_to_layer():
+    model = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+    gs.prune.oneshot(model, "50%", method="random")
+    assert not torch.equal(model[0].weight.mask(), model[1].weight.mask())
+
+
+def test_first_order_over_the_model():
+    """SNIP: |w g| of the loss, ranked over all layers."""
+    model, data = mlp(), batches()
+    loss = lambda out, batch: out.square().sum()
+    grads = {n: torch.zeros_like(p) for n, p in model.named_parameters() if p.dim() > 1}
+    for x in data:
+        found = torch.autograd.grad(loss(model(x), x), [model.get_parameter(n) for n in grads])
+        for name, grad in zip(grads, found, strict=True):
+            grads[name] += grad / len(data)
+    scores = [(model.get_parameter(n) * g).abs() for n, g in grads.items()]
+    want = gs.Unstructured(0.7, per="model").select_many(scores)
+    gs.prune.oneshot(model, "70% per model", data, method=gs.Gradient(), loss=loss)
+    assert all(torch.equal(model.get_parameter(n).mask(), mask) for n, mask in zip(grads, want, strict=True))
+
+
+# -- what is taken, and what is left
+
+
+def test_the_report_is_about_the_model():
+    model = nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 16, bias=False), nn.LayerNorm(16))
+    report = gs.prune.oneshot(model, "50%", method="magnitude")
+    assert report.sparsity == 128 / (1600 + 256 + 32) and report.sparsity_of_taken == 0.5
+    said = "taken 1 weight, 13.6 % of all parameters; left: 84.7 % because they are embeddings, 1.7 % because they are"
+    assert report.taken == f"{said} vectors" and report.taken in str(report)
+    again = gs.prune.Report.from_dict(json.loads(json.dumps(report.to_dict())))
+    assert again == report and again.taken == report.taken
+
+
+def test_depthwise_and_embeddings_are_taken_when_they_are_named():
+    model = nn.ModuleDict(
+        {"embed": nn.Embedding(8, 16), "depth": nn.Conv1d(16, 16, 3, groups=16), "fc": nn.Linear(16, 8)}
+    )
+    names = lambda **options: [
+        row.name for row in gs.prune.oneshot(copy.deepcopy(model), method="magnitude", **options).layers
+    ]
+    assert names(how="50%") == ["fc.weight"]
+    assert names(how="50%", where="depth") == ["depth.weight"]
+    assert names(how={"embed": "50%", "*": "2:4"}) == ["embed.weight", "fc.weight"]
+
+
+def test_transposed_convolutions_are_calibrated():
+    dense = nn.Sequential(
+        nn.ConvTranspose2d(4, 8, 3, stride=2), nn.ReLU(), nn.ConvTranspose2d(8, 4, 2, groups=2)
+    ).eval()
+    data = list((torch.randn(2, 4, 5, 5, 4) @ torch.randn(4, 4)).movedim(-1, 2))  # channels that go together
+    found = {}
+    for method in ("magnitude", "sparsegpt"):
+        model = copy.deepcopy(dense)
+        report = gs.prune.oneshot(model, "50%", data, method=method)
+        assert not any(row.notes for row in report.layers)
+        found[method] = distance(model, dense, data)
+    assert found["sparsegpt"] < 0.8 * found["magnitude"]
+    model = copy.deepcopy(dense)
+    gs.prune.oneshot(model, "1:3", data)  # groups of 3 run along the inputs and the window of an output
+    mask = model[0].weight.mask().transpose(0, 1).reshape(8, 36)
+    assert (mask.view(8, 12, 3).sum(2) == 1).all()
+
+
+def test_cross_attention_is_three_layers_with_their_own_inputs():
+    class Cross(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+        def forward(self, x, y):
+            return self.attention(x, y, y, need_weights=False)[0]
+
+    model = Cross().eval()
+    data = [(torch.randn(2, 5, 16), 10 * torch.randn(2, 7, 16))]
+    report = gs.prune.oneshot(model, "50%", data, method="sparsegpt")
+    assert [row.name for row in report.layers] == ["attention.in_proj_weight", "attention.out_proj.weight"]
+    assert not any(row.notes for row in report.layers)
+    thirds = model.attention.in_proj_weight.mask().view(3, -1).sum(1)
+    assert thirds.tolist() == [128, 128, 128]
+
+
+def experts(kind):
+    pytest.importorskip("transformers")
+    import transformers as t
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4}
+    if kind == "mixtral":
+        return t.MixtralForCausalLM(t.MixtralConfig(**sizes)).eval()
+    if kind == "gpt_oss":
+        return t.GptOssForCausalLM(t.GptOssConfig(**sizes, head_dim=16, num_experts_per_tok=2)).eval()
+    config = t.Llama4TextConfig(**sizes, intermediate_size_mlp=48, head_dim=16, num_experts_per_tok=1)
+    return t.Llama4ForCausalLM(config).eval()
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "gpt_oss", "llama4"])
+@pytest.mark.parametrize("method", ["magnitude", "sparsegpt", "obs"])
+def test_experts_are_pruned_and_counted(kind, method):
+    model = experts(kind)
+    data = [{"input_ids": torch.randint(0, 64, (4, 32))} for _ in range(4)]
+    before = model.config._experts_implementation
+    report = gs.prune.oneshot(model, "2:4", data, method=method)
+    assert model.config._experts_implementation == before
+    rows = {row.name: row for row in report.layers}
+    held = [n for n, p in model.named_parameters() if ".experts." in n and p.dim() == 3]
+    assert len(held) == 4 and all(rows[name].sparsity == pytest.approx(0.5) for name in held)
+    assert not any(rows[name].notes for name in held) or method == "obs"
+    assert all(rows[name].error > 0 for name in held)
+    zeros = sum(int((p.detach().to_dense() == 0).sum()) for p in (model.get_parameter(n) for n in held))
+    assert zeros >= sum(model.get_parameter(n).numel() for n in held) // 2
+    inputs = 1 if kind != "mixtral" else 2  # where the inputs are
+    mask = model.get_parameter(held[0]).mask().movedim(inputs, 2)
+    assert (mask.reshape(-1, 4).sum(1) == 2).all()
+    assert report.sparsity > 0.4
+
+
+# -- layers that are too wide
+
+
+@pytest.mark.parametrize("method", ["magnitude", "wanda", "sparsegpt", gs.prune.OBS("hessian")], ids=str)
+def test_a_wide_layer_is_pruned_by_blocks_of_its_hessian(method):
+    dense, data = nn.Linear(600, 8), [torch.randn(64, 600)]
+    for how in ("2:4", "1:5", "50%", "block 1x4 50%", "|x| > 0.02"):
+        model = copy.deepcopy(dense)
+        report = gs.prune.oneshot(model, how, data, method=method, memory=4 * 4 * 600 * 256)
+        (row,) = report.layers
+        assert row.error is not None and model.weight.to_dense().isfinite().all()
+        if method not in ("magnitude", "wanda"):
+            assert "diagonal blocks of" in row.notes[0]
+        mask = model.weight.mask()
+        assert torch.equal(gs.patterns.as_pattern(how).select(mask.float()), mask) or how.startswith("|x|")
+
+
+@pytest.mark.slow
+def test_a_convolution_with_65536_inputs():
+    """X X^T would take 17 GB."""
+    import resource
+
+    model, data = nn.Conv2d(1024, 8, 8), [torch.randn(4, 1024, 8, 8)]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for method in ("magnitude", "sparsegpt"):
+        gs.prune.oneshot(copy.deepcopy(model), "2:4", data, method=method, memory=1e9)
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 4e9

@@ -15,15 +15,37 @@ Tensors are laid out with the batch last, [m, m, batch], so that every step is e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 EXHAUSTIVE = 2048
 _VALUES = 1 << 23  # of a table of sets held at a time
+
+
+def tiled(weight: Tensor, v: int, m: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """A matrix as [tiles, v, m], filled up with zeros, and the way back for a mask of that shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tiles, back = tiled(torch.arange(6.0).view(2, 3), 2, 2)
+    >>> tiles.shape, back(tiles).tolist()
+    (torch.Size([2, 2, 2]), [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    """
+    rows, columns = weight.shape
+    filled = pad(weight, (0, -columns % m, 0, -rows % v))
+    tall, groups = filled.shape[0] // v, filled.shape[1] // m
+
+    def back(mask: Tensor) -> Tensor:
+        return mask.view(tall, groups, v, m).transpose(1, 2).reshape(filled.shape)[:rows, :columns]
+
+    return filled.view(tall, v, groups, m).transpose(1, 2).reshape(-1, v, m), back
 
 
 def best_sets(weight: Tensor, inverse: Tensor, n: int, shared: int | None = None) -> Tensor:
@@ -197,7 +219,7 @@ def _exchange(value: Tensor, m: int, shared: int) -> Tensor:
 
 def _vote(value: Tensor, m: int, n: int, shared: int) -> Tensor:
     """Shared columns of each tile, bool [tiles, m]: those that most rows would keep if they were alone."""
-    wanted = torch.nn.functional.one_hot(_sets(m, n, value.device)[value.argmax(0)], m)  # tiles, rows, n, m
+    wanted = one_hot(_sets(m, n, value.device)[value.argmax(0)], m)  # tiles, rows, n, m
     columns = wanted.sum((1, 2)).topk(shared, dim=1).indices
     return torch.zeros(wanted.shape[0], m, dtype=torch.bool, device=value.device).scatter_(1, columns, True)
 

@@ -27,6 +27,17 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(weights [groups, columns, rows], factor [groups, columns, columns], first column) -> True where a value stays."""
 
 
+class Grid(NamedTuple):
+    """Whole multiples of a scale for each row, [groups, rows], from -levels to levels."""
+
+    scale: Tensor
+    levels: int
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """The nearest values of the grid, for a column [groups, rows]."""
+        return (x / self.scale).round().clamp(-self.levels, self.levels) * self.scale
+
+
 class Swept(NamedTuple):
     """A weight after the sweep, and what stayed of it; both [groups, rows, columns]."""
 
@@ -35,7 +46,14 @@ class Swept(NamedTuple):
 
 
 def sweep(
-    weight: Tensor, factor: Tensor, choose: Choose, *, width: int, joint: bool = False, block: int = BLOCK
+    weight: Tensor,
+    factor: Tensor,
+    choose: Choose,
+    *,
+    width: int,
+    joint: bool = False,
+    block: int = BLOCK,
+    grid: Grid | None = None,
 ) -> Swept:
     """Prune a weight column by column.
 
@@ -53,6 +71,8 @@ def sweep(
         Repair the survivors among these columns too (exact, a small solve a row), instead of those to the right only.
     block
         Columns that gather their corrections in one product.
+    grid
+        Round each column to this grid as it is fixed: the columns to its right make up for that too. Not with `joint`.
 
     Examples
     --------
@@ -86,12 +106,12 @@ def sweep(
             now = torch.baddbmm(old[:, part], spread.mT, due, alpha=-1)
             if fixed is not None:
                 mask = kept[:, part] = fixed[:, at - start : part.stop - start]
-                _columns(now, here, spread, lambda *_, mask=mask: mask, part.stop - at, at, mask)
+                _columns(now, spread, here, lambda *_, mask=mask: mask, part.stop - at, at, mask, grid)
             elif joint:
                 mask = kept[:, part] = choose(now, here, at)
                 now = refit(now, here, mask)
             else:
-                _columns(now, here, spread, choose, width, at, kept[:, part])
+                _columns(now, spread, here, choose, width, at, kept[:, part], grid)
             new[:, part] = now
             torch.sub(now, old[:, part], out=change[:, part])
     return Swept(_turned(new), _turned(kept))
@@ -129,8 +149,10 @@ def _inverses(factor: Tensor, tile: int, block: int) -> dict[int, Tensor]:
     return found
 
 
-def _columns(now: Tensor, here: Tensor, spread: Tensor, choose: Choose, width: int, at: int, kept: Tensor) -> None:
-    """One tile in place, column after column: what goes is divided among the columns to its right."""
+def _columns(
+    now: Tensor, spread: Tensor, here: Tensor, choose: Choose, width: int, at: int, kept: Tensor, grid: Grid | None
+) -> None:
+    """One tile in place, column after column: what a column loses is divided among the columns to its right."""
     columns = now.shape[1]
     share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what a unit that goes takes along
     for first in range(0, columns, width):
@@ -139,9 +161,13 @@ def _columns(now: Tensor, here: Tensor, spread: Tensor, choose: Choose, width: i
         kept[:, first:last] = mask
         gone = (~mask).to(now.dtype)
         for j in range(first, last):
+            lost = now[:, j] * gone[:, j - first]
+            if grid is not None:
+                lost = now[:, j] - grid.rounded(now[:, j] - lost)
             if j + 1 < columns:
-                lost = now[:, j] * gone[:, j - first]
                 now[:, j + 1 :].addcmul_(share[:, j, j + 1 :, None], lost[:, None], value=-1)
+            if grid is not None:
+                now[:, j] -= lost
     now.mul_(kept)
 
 
