@@ -5,7 +5,7 @@ from .blocks import Blocks
 from .fan_in import FanIn
 from .grouped_nm import GroupedNM
 from .keep_all import KeepAll
-from .known import as_pattern, recognise
+from .known import as_pattern, describe, recognise
 from .nm import NM
 from .shared_nm import SharedNM
 from .threshold import Threshold
@@ -26,5 +26,6 @@ __all__ = [
     "Threshold",
     "Unstructured",
     "as_pattern",
+    "describe",
     "recognise",
 ]

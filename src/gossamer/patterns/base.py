@@ -173,42 +173,6 @@ class Pattern(ABC):
         """
         return MATERIALIZING
 
-    @property
-    def kind(self) -> str:
-        """What must be there to decide: a value ("streaming"), a block ("blocking") or the tensor ("materializing").
-
-        Examples
-        --------
-        >>> from gossamer.patterns import Threshold
-        >>> Threshold(0.1).kind
-        'streaming'
-        """
-        return self.cost.kind
-
-    @property
-    def passes(self) -> int:
-        """How many times the values are read.
-
-        Examples
-        --------
-        >>> from gossamer.patterns import Unstructured
-        >>> Unstructured(0.9).passes
-        2
-        """
-        return self.cost.passes
-
-    @property
-    def memory(self) -> str:
-        """What is held while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
-
-        Examples
-        --------
-        >>> from gossamer.patterns import Unstructured
-        >>> Unstructured(0.9).memory
-        'O(nnz)'
-        """
-        return self.cost.memory
-
     def sparsity_of(self, shape: Sequence[int]) -> float | None:
         """The share of values that are removed from a tensor of this shape; None where it depends on the scores.
 
@@ -231,7 +195,7 @@ class Pattern(ABC):
         >>> NM(2, 4).span(2), NM(2, 4).span(1), VNM(64, 2, 8).span(2)
         (1, 4, 64)
         """
-        return 1 if self.kind == "streaming" else None
+        return 1 if self.cost.kind == "streaming" else None
 
     @property
     def period(self) -> int | None:

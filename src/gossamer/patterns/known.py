@@ -110,3 +110,25 @@ def recognise(mask: Tensor) -> Pattern | None:
     matrix = as_matrix(mask.bool())
     found = (kind.recognise(matrix) for kind in PATTERNS)
     return next((pattern for pattern in found if pattern is not None), None)
+
+
+def describe(mask: Tensor) -> str:
+    """The pattern of a mask in words, for tables.
+
+    Examples
+    --------
+    >>> import torch
+    >>> mask = FanIn(k=2).select(torch.rand(8, 16))
+    >>> mask[3] = False
+    >>> describe(mask), describe(mask & False), describe(mask | True)
+    ('fan-in k=2, 1 empty row', 'empty', 'dense')
+    """
+    matrix = as_matrix(mask.bool())
+    pattern, empty = recognise(matrix), int((~matrix.any(1)).sum())
+    if pattern == KeepAll():
+        return "dense"
+    if empty == len(matrix):
+        return "empty"
+    if pattern is None:
+        return "unstructured"
+    return f"{pattern}, {empty} empty row{'s' * (empty != 1)}" if empty else str(pattern)

@@ -20,7 +20,7 @@ from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.ops import explain
-from gossamer.patterns import KeepAll, recognise
+from gossamer.patterns import describe
 from gossamer.report.masks import Picture, picture
 from gossamer.report.timing import interleaved
 
@@ -143,7 +143,7 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     mask = value.mask() if isinstance(value, SparseTensor) else value != 0
     matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
     kept, size = int(mask.sum()), max(mask.numel(), 1)
-    pattern = name_of(matrix) if sparse or kept < 0.7 * size else "dense"
+    pattern = describe(matrix) if sparse or kept < 0.7 * size else "dense"
     stored = value.nbytes if sparse else dense.numel() * dense.element_size()
     kernel, why = _kernel(weight)
     return LayerFacts(
@@ -161,27 +161,6 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
         tuple(_measured(weight, dense, seconds)) if seconds else (),
         picture(matrix) if drawn and pattern != "dense" else None,
     )
-
-
-def name_of(mask: Tensor) -> str:
-    """Name the pattern of a matrix of kept positions.
-
-    Examples
-    --------
-    >>> import torch, gossamer as gs
-    >>> mask = gs.FanIn(k=2).select(torch.rand(8, 16))
-    >>> mask[3] = False
-    >>> name_of(mask), name_of(mask & False), name_of(mask | True)
-    ('fan-in k=2, 1 empty row', 'empty', 'dense')
-    """
-    pattern = recognise(mask)
-    if pattern == KeepAll():
-        return "dense"
-    empty = int((~mask.any(1)).sum())
-    if empty == len(mask):
-        return "empty"
-    name = "unstructured" if pattern is None else str(pattern)
-    return name + (f", {empty} empty row{'s' * (empty != 1)}" if empty and pattern is not None else "")
 
 
 def _measured(weight: Weight, dense: Tensor, seconds: float) -> Iterator[Timed]:
