@@ -113,9 +113,9 @@ def layers_of(name: str, module: nn.Module, parameter: nn.Parameter | None = Non
     weight: nn.Parameter = module.weight if parameter is None else parameter  # type: ignore[assignment]
     shape = tuple(weight.shape)
     if is_experts(module, weight):
-        turned = experts_hold_inputs_first(module, weight)
-        each = (shape[2], shape[1]) if turned else shape[1:]
-        return [Layer(f"{name}[{i}]", weight, each, part=i, inputs_first=turned) for i in range(shape[0])]
+        first = experts_hold_inputs_first(module, weight)
+        each = (shape[2], shape[1]) if first else shape[1:]
+        return [Layer(f"{name}[{i}]", weight, each, part=i, inputs_first=first) for i in range(shape[0])]
     if isinstance(module, nn.MultiheadAttention) and name.endswith("in_proj_weight"):
         each = (shape[0] // 3, shape[1])
         thirds = [slice(i * each[0], (i + 1) * each[0]) for i in range(3)]
@@ -140,12 +140,12 @@ def is_experts(module: nn.Module, parameter: Tensor) -> bool:
 
 
 def experts_hold_inputs_first(module: nn.Module, parameter: Tensor) -> bool:
-    """Are experts held as [inputs, outputs]? Modules of transformers say so; else the shapes of two products do.
+    """Are experts stored as [inputs, outputs]? Modules of transformers say so; else two shapes do.
 
-    An expert goes from the width of the model to its own and back: `down_proj` ends where the others begin.
+    An expert maps the width of the model to its own and back: the outputs of `down_proj` are the inputs of the others.
     """
-    told, down = getattr(module, "is_transposed", None), getattr(module, "down_proj", None)
-    if told is not None or not isinstance(down, Tensor):
-        return bool(told)
+    said, down = getattr(module, "is_transposed", None), getattr(module, "down_proj", None)
+    if said is not None or not isinstance(down, Tensor):
+        return bool(said)
     others = [p for n, p in module.named_parameters(recurse=False) if n != "down_proj" and p.dim() == 3]
     return any(p.shape[1] == down.shape[2] for p in others) and all(p.shape[2] != down.shape[1] for p in others)

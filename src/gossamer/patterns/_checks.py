@@ -47,7 +47,7 @@ def dropped(sparsity: float, n: int) -> int:
 
 
 def shortest(gone: int, of: int) -> float:
-    """The fraction with the fewest decimals that drops exactly `gone` of so many values.
+    """The fraction with the fewest decimals that drops exactly `gone` of `of` values.
 
     Examples
     --------

@@ -64,11 +64,11 @@ def _exact(scores: Tensor) -> Tensor:
         rest = scores[j + 1 :]
         top, middle = torch.maximum(first, rest), torch.maximum(second, torch.minimum(first, rest))
         count = 0
-        for k in range(len(rest) - 1):  # column j + 1 + k is the third, all behind it are the fourth
-            behind = values[count : count + len(rest) - 1 - k]
-            torch.maximum(rest[k + 1 :], middle[k], out=behind)
-            behind += top[k]
-            count += len(behind)
+        for k in range(len(rest) - 1):  # column j + 1 + k is the third, each later one the fourth
+            later = values[count : count + len(rest) - 1 - k]
+            torch.maximum(rest[k + 1 :], middle[k], out=later)
+            later += top[k]
+            count += len(later)
         reached, place = tree_sum(values[:count], 1).max(0)
         better = reached > best
         best, which = torch.where(better, reached, best), torch.where(better, place + done, which)

@@ -6,7 +6,7 @@ with room), which keeps the choice optimal for its counts at every step. The gra
 of Bellman-Ford costs O(P^2). A chain is needed for each row in excess: by estimate 0.4 P sqrt(g) a problem for
 independent scores, and (P - 1) g if all rows want the same. All problems advance together, one chain each per round.
 
-Gains are whole numbers held in float64: sums are exact, so there are no cycles that rounding made profitable, and the
+Gains are integers in float64: sums are exact, so there are no cycles that rounding made profitable, and the
 answer is the same on every machine. They are rounded to 30 bits below the largest score of their problem: "exact" means
 up to that.
 """
@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 _BITS = 30  # of the largest score; leaves 23 bits of float64 for sums over positions, along a chain, and tolls
-_BATCH = 1 << 19  # gains held at a time: 4 MiB, so that the working set stays near the cache
+_BATCH = 1 << 19  # gains at a time: 4 MiB, so that the working set stays near the cache
 
 
-def whole_numbers(scores: Tensor) -> Tensor:
-    """Scores [problems, rows, m] as whole numbers in float64, scaled by a power of two for each problem."""
+def as_integers(scores: Tensor) -> Tensor:
+    """Scores [problems, rows, m] as integers in float64, scaled by a power of two for each problem."""
     scores = scores.double()
     top = scores.abs().amax((1, 2), keepdim=True)
     mantissa = torch.frexp(top).mantissa
@@ -57,7 +57,7 @@ def assign(scores: Tensor, choices: Tensor, g: int) -> Tensor:
     step = max(1, _BATCH // (max(rows, count) * count))
     with _one_thread():
         for start in range(0, problems, step):
-            gains = whole_numbers(scores[start : start + step]) @ choices.double()
+            gains = as_integers(scores[start : start + step]) @ choices.double()
             answer[start : start + step] = _solve(gains, g)
     return answer
 

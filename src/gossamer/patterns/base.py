@@ -222,7 +222,7 @@ class Pattern(ABC):
         return 1, 1
 
     def choice(self, rows: int) -> Choice | None:
-        """The choice that each row has in each group of columns, for a matrix of so many rows; None: not of this kind.
+        """The choice that each row has in each group of columns, in a matrix of `rows` rows; None: not of this kind.
 
         Examples
         --------

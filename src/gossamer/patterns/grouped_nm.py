@@ -85,7 +85,7 @@ class GroupedNM(Pattern):
 
     @property
     def chunk(self) -> int:
-        """Rows of a whole chunk: C(m, n) * g.
+        """Rows of a full chunk: C(m, n) * g.
 
         Examples
         --------
@@ -112,13 +112,13 @@ class GroupedNM(Pattern):
         chunks, blocks = -(-rows // self.chunk), -(-columns // self.m)
         lines = pad(matrix, (0, -columns % self.m)).view(rows, blocks, self.m).movedim(1, 0)
         choices = _choices(self.n, self.m).to(matrix.device)
-        whole = rows - rows % self.chunk
+        full = rows - rows % self.chunk
         used = torch.full((blocks, chunks * self.chunk), -1, dtype=torch.int64, device=matrix.device)
-        if whole:
-            problems = lines[:, :whole].reshape(-1, self.chunk, self.m)
-            used[:, :whole] = assign(problems, choices, self.g).view(blocks, whole)
-        if rows > whole:
-            used[:, whole:rows] = assign(lines[:, whole:].contiguous(), choices, self.g)
+        if full:
+            problems = lines[:, :full].reshape(-1, self.chunk, self.m)
+            used[:, :full] = assign(problems, choices, self.g).view(blocks, full)
+        if rows > full:
+            used[:, full:rows] = assign(lines[:, full:].contiguous(), choices, self.g)
         return used.view(blocks, chunks, self.chunk)
 
     def pick(self, scores: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The patterns there are, and what goes through all of them: reading a string, recognising a mask.
+"""The list of patterns, and what searches it: reading a string, recognising a mask.
 
 The order is that of recognition, the most special first: a mask of 64:2:8 has the pattern 2:8 as well.
 """

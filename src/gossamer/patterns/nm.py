@@ -53,10 +53,10 @@ class NM(Pattern):
     def pick(self, scores: Tensor) -> Tensor:
         matrix = as_matrix(scores)
         rows, columns = matrix.shape
-        whole = columns - columns % self.m
+        full = columns - columns % self.m
         mask = torch.empty(matrix.shape, dtype=torch.bool, device=scores.device)
-        mask[:, :whole] = keep_top_rows(matrix[:, :whole].reshape(-1, self.m), self.n).view(rows, whole)
-        mask[:, whole:] = keep_top_rows(matrix[:, whole:], self.n)
+        mask[:, :full] = keep_top_rows(matrix[:, :full].reshape(-1, self.m), self.n).view(rows, full)
+        mask[:, full:] = keep_top_rows(matrix[:, full:], self.n)
         return mask.view(scores.shape)
 
     @property

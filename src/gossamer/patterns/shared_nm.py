@@ -93,7 +93,7 @@ class SharedNM(Pattern):
         return mask.scatter_(2, shared, kept).view(rows, columns)
 
     def rows_of(self, rows: int) -> int:
-        """Rows of a block in a matrix of so many.
+        """Rows of a block in a matrix of `rows` rows.
 
         Examples
         --------

@@ -26,7 +26,7 @@ class Unstructured(Pattern):
     sparsity
         Fraction that is removed, from 0 to 1, read as the decimal it prints as; halves round to even.
     per
-        What n counts: the values of a "tensor", of a "row", or of a whole "model" (all tensors given to
+        What n counts: the values of a "tensor", of a "row", or of a "model" (all tensors given to
         `select_many`, ranked together; a single tensor is a model of one).
 
     Examples

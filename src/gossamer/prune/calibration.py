@@ -55,7 +55,7 @@ def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str |
         for tensor in _tensors(batch):
             if homes and str(tensor.device) not in homes:
                 raise ValueError(
-                    f"calibration batch {number} lies on {tensor.device}, the model on {', '.join(sorted(homes))}: "
+                    f"calibration batch {number} is on {tensor.device}, the model on {', '.join(sorted(homes))}: "
                     "move one to the other first, e.g. batch.to(device)"
                 )
             if tensor.numel() == 0:

@@ -103,7 +103,7 @@ class Capture(TorchFunctionMode):
             self._meet(weight, x)
 
     def _names(self, weight: Any) -> list[str]:
-        """The watched weights that lie within the memory of this one."""
+        """The watched weights within the memory of this one."""
         if type(weight) not in _ORDINARY:
             return self._others.get(id(weight), [])
         storage, first, last = _memory(weight)

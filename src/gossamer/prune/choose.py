@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, pad
 
 EXHAUSTIVE = 2048
-_VALUES = 1 << 23  # of a table of sets held at a time
+_VALUES = 1 << 23  # of a table of sets at a time
 
 
 def tiled(weight: Tensor, v: int, m: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
@@ -123,7 +123,7 @@ def _values(w: Tensor, inverse: Tensor, n: int) -> Tensor:
 
 
 def quadratic(matrix: Tensor, vector: Tensor, sets: Tensor) -> Tensor:
-    """b_S^T (A_SS)^-1 b_S for every set S: [sets, batch], by Cholesky on whole rows of the batch at once.
+    """b_S^T (A_SS)^-1 b_S for every set S: [sets, batch], by Cholesky, over the batch at once.
 
     `matrix` is [m, m, batch] or [m, m, 1], `vector` [m, batch], `sets` int64 [sets, k].
     """
@@ -191,7 +191,7 @@ def _exchange(value: Tensor, m: int, shared: int) -> Tensor:
     every = torch.arange(tiles, device=value.device)
 
     def best(rest: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The column that goes best with the rest, and the sum that the rows reach with it."""
+        """The column that is best with the rest, and the sum that the rows reach with it."""
         near = torch.stack([table[every, c] for c in rest])  # rest, tiles, m, rows
         taken = torch.stack(rest, 1)  # tiles, rest
         within = near.gather(2, taken[None, :, :, None].expand(len(rest), -1, -1, rows)).amax((0, 2))  # tiles, rows
@@ -243,7 +243,7 @@ def _pairwise(w: Tensor, inverse: Tensor, n: int) -> Tensor:
             w.addcmul_(row, w[i, every] / pivot, value=-1)
             f.addcmul_(row[:, None], (row / pivot)[None], value=-1)
             alive[i, every] = False
-            # what is gone keeps a harmless diagonal: it is never looked at again
+            # a removed weight keeps a harmless diagonal: it is never read again
             w[i, every], f[i, :, every], f[:, i, every], f[i, i, every] = 0, 0, 0, 1
         left -= gone.shape[1]
     return alive

@@ -25,7 +25,7 @@ class Pruned(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What calibration has told about a weight."""
+    """What calibration has found out about a weight."""
 
     gram: Gram | None = None
     """X X^T of the inputs that it meets."""

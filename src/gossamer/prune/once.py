@@ -80,7 +80,7 @@ def oneshot(
         Bytes for what is gathered of one layer: its X Xᵀ with what is computed from it, or its Fisher matrix. A layer
         whose X Xᵀ would take more is pruned by diagonal blocks of it, and its notes say so.
     checkpoint
-        A folder for finished layers. Stop at any time; the same call goes on from there.
+        A folder for finished layers. Stop at any time; the same call continues from there.
     show_progress
         None: if standard error is a terminal.
 

@@ -33,7 +33,7 @@ class LayerReport:
     pattern: str
     sparsity: float
     kept_energy: float
-    """Share of the sum of squares of the dense weight that lies where values stayed."""
+    """Share of the sum of squares of the dense weight at the positions that are kept."""
     error: float | None = None
     """|(new - dense) X|^2 / |dense X|^2 on the calibration inputs; None without any. Of parts, the mean."""
     seconds: float = 0.0

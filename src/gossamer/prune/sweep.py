@@ -84,7 +84,7 @@ def sweep(
     tensor([[[3.5000, 0.0000]]])
     """
     columns = weight.shape[2]
-    old = _turned(weight)
+    old = _transposed(weight)
     new, change = torch.empty_like(old), torch.empty_like(old)
     kept = torch.empty(old.shape, dtype=torch.bool, device=old.device)
     tile = width if joint or width >= TILE else TILE - TILE % width
@@ -114,10 +114,10 @@ def sweep(
                 _columns(now, spread, here, choose, width, at, kept[:, part], grid)
             new[:, part] = now
             torch.sub(now, old[:, part], out=change[:, part])
-    return Swept(_turned(new), _turned(kept))
+    return Swept(_transposed(new), _transposed(kept))
 
 
-def _turned(x: Tensor) -> Tensor:
+def _transposed(x: Tensor) -> Tensor:
     """Each matrix transposed, contiguous; one at a time where there are few, which torch does in blocks."""
     if len(x) > 8:
         return x.transpose(1, 2).contiguous()
@@ -136,12 +136,12 @@ def _inverses(factor: Tensor, tile: int, block: int) -> dict[int, Tensor]:
     columns = factor.shape[1]
     starts = [at for start in range(0, columns, block) for at in range(start, min(start + block, columns), tile)]
     ends = [min(at + tile, at - at % block + block, columns) for at in starts]
-    whole = [at for at, end in zip(starts, ends, strict=True) if end - at == tile]
+    full = [at for at, end in zip(starts, ends, strict=True) if end - at == tile]
     found = {}
-    if whole:
-        tiles = torch.stack([factor[:, at : at + tile, at : at + tile] for at in whole])
+    if full:
+        tiles = torch.stack([factor[:, at : at + tile, at : at + tile] for at in full])
         eye = torch.eye(tile, dtype=factor.dtype, device=factor.device).expand_as(tiles)
-        found = dict(zip(whole, torch.linalg.solve_triangular(tiles, eye, upper=True), strict=True))
+        found = dict(zip(full, torch.linalg.solve_triangular(tiles, eye, upper=True), strict=True))
     for at, end in zip(starts, ends, strict=True):
         if at not in found:
             eye = torch.eye(end - at, dtype=factor.dtype, device=factor.device).expand(len(factor), -1, -1)
@@ -154,7 +154,7 @@ def _columns(
 ) -> None:
     """One tile in place, column after column: what a column loses is divided among the columns to its right."""
     columns = now.shape[1]
-    share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what a unit that goes takes along
+    share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what removing 1 there takes from the others
     for first in range(0, columns, width):
         last = min(first + width, columns)
         mask = choose(now[:, first:last], here[:, first:last, first:last], at + first)

@@ -47,7 +47,7 @@ class _Lent(nn.Module):
 def find_blocks(model: nn.Module) -> list[str]:
     """Names of the blocks of a model: items of its lists and sequences, and single modules outside of them.
 
-    Only those count that hold weights which can be pruned; the rest of the model is what lies between the blocks.
+    Only those count that hold weights which can be pruned; the rest of the model is between the blocks.
 
     Examples
     --------
@@ -86,7 +86,7 @@ class Walk:
     model
         Any module, in evaluation mode.
     batches
-        What `call` takes with the model; checked by whoever made them.
+        What `call` takes with the model; already checked.
     call
         ``call(model, batch)`` runs the model.
     device
@@ -133,7 +133,7 @@ class Walk:
             with self._patched(dict.fromkeys(blocks, note)):
                 self.call(self.model, self.batches[0])
         if not order or len(set(order)) < len(order) or self._reached([b for b in blocks if b not in order]):
-            return [""], True  # a block that runs twice, or is used without being run: take the model as a whole
+            return [""], True  # a block that runs twice, or is used without being run: take all of the model as one
         return order, all(self._follows(order, k, outputs) for k in range(2, len(order)))
 
     def _reached(self, blocks: list[str]) -> bool:
@@ -189,7 +189,7 @@ class Walk:
         return capture.grams
 
     def advance(self, block: str, weights: dict[str, Tensor]) -> None:
-        """Keep the outputs of a block, computed with these weights, for the blocks behind it."""
+        """Keep the outputs of a block, computed with these weights, for the blocks after it."""
         outputs = [self._pass(number, block, weights, None) for number, _ in enumerate(self.batches)]
         if self.chain:
             self.kept.clear()

@@ -1,6 +1,6 @@
 """The empirical Fisher matrix of a weight, in blocks of consecutive weights of a row, and its inverse.
 
-F = damp I + mean of g g^T over the gradients g. Only the inverse is held, in blocks of B: O(weights x B). It takes one
+F = damp I + mean of g g^T over the gradients g. Only the inverse is kept, in blocks of B: O(weights x B). It takes one
 rank-one update a gradient (Sherman-Morrison): F^-1 -= (F^-1 g)(F^-1 g)^T / (m + g^T F^-1 g), m gradients in all.
 
 Floor, per gradient: 4 operations and 16 bytes for each of weights x B entries. Gradients wait until there are a few,
@@ -66,7 +66,7 @@ class BlockFisher:
         self.empty = False
         size = _SLICE.get(self.device.type, _SLICE_ELSEWHERE)
         self._tall = max(1, size // (block**2 * max(self.blocks, 1)))  # rows of a slice
-        self._slices: list[Tensor] = []  # each [block, block, rows * blocks]: entries of one place lie side by side
+        self._slices: list[Tensor] = []  # each [block, block, rows * blocks]: equal places are neighbours in memory
         self._waiting: list[Tensor] = []
 
     @property

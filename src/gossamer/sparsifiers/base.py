@@ -25,12 +25,12 @@ class Sparsifier:
     pattern
         A pattern, or a string such as "90%" or "2:4".
     score
-        A score; magnitude unless told.
+        A score; magnitude by default.
 
     Notes
     -----
     `kind`, `passes` and `memory` are the pattern's where the score is known from each value (and its place) alone. A
-    score that needs more (gradients, gates, activations) has to be laid out for the whole tensor first: one more
+    score that needs more (gradients, gates, activations) has to be computed for all values first: one more
     pass, and materializing.
 
     Two sparsifiers are equal if pattern and score are, whatever name they were made by.
@@ -101,7 +101,7 @@ class Sparsifier:
 
     @property
     def memory(self) -> str:
-        """What is held while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
+        """What is kept while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
 
         Examples
         --------
@@ -174,7 +174,7 @@ class Sparsifier:
     def stream(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Pairs of (chunk, mask) as the chunks come, never holding more than one of them and an unfinished block.
 
-        Joined, the masks are those of the whole tensor, however it is cut. Where rows are decided together (blocks of
+        Joined, the masks are those of the full tensor, however it is cut. Where rows are decided together (blocks of
         v rows, chunks of grouped n:m), the rows of an unfinished block wait for the next chunk, so that chunks come
         out cut elsewhere.
 
@@ -199,7 +199,7 @@ class Sparsifier:
         if self.kind == "materializing":
             raise ValueError(
                 f"{self!r} is materializing: no value can be decided before all have been seen, so it can't stream. "
-                "Use mask(x) on the whole tensor, or a streaming or blocking sparsifier "
+                "Use mask(x) on the full tensor, or a streaming or blocking sparsifier "
                 "(ScalarThreshold, RandomFraction, PerBlockFraction)."
             )
         return self._stream(chunks)
@@ -223,9 +223,7 @@ class Sparsifier:
             trailing = chunk.shape[1:]
             span = self.pattern.span(chunk.dim())
             if span is None:
-                raise ValueError(
-                    f"{self!r} ranks whole rows, and a 1-d tensor is one row: use mask(x) on the whole of it."
-                )
+                raise ValueError(f"{self!r} ranks full rows, and a 1-d tensor is one row: use mask(x) on all of it.")
             if waiting is not None:
                 chunk = torch.cat([waiting, chunk])
             ready = len(chunk) - len(chunk) % span
