@@ -176,7 +176,8 @@ class Job:
         density = float(mask.sum()) / max(mask.numel(), 1)
         seconds = time.perf_counter() - started
         shape = (layer.outputs, layer.inputs)
-        row = LayerReport(layer.name, shape, str(pattern), 1 - density, energy, error, seconds, out.notes)
+        notes = out.notes + ((gram.note,) if gram is not None and gram.note and gram.note not in out.notes else ())
+        row = LayerReport(layer.name, shape, str(pattern), 1 - density, energy, error, seconds, notes)
         return new.to(dense.dtype), mask, row
 
     def _gather(self, ahead: list[str]) -> None:
