@@ -13,7 +13,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.app import cli
-from gossamer.prune import methods
+from gossamer.prune import sparsegpt as methods
 from gossamer.report import make
 
 
@@ -63,7 +63,7 @@ def test_pruning_leaves_each_layer_pruned_or_as_it_was(monkeypatch, format):
     assert model.training  # evaluation mode was for the run alone
     assert model(torch.randn(2, 64)).isfinite().all()
     monkeypatch.undo()
-    assert gs.prune.oneshot(model, "2:4", [torch.randn(64, 64)], method="sparsegpt").sparsity == 0.5
+    assert gs.prune.oneshot(model, "2:4", [torch.randn(64, 64)], method="sparsegpt").sparsity_of_taken == 0.5
 
 
 def test_pruning_goes_on_from_its_checkpoint(monkeypatch, tmp_path):
@@ -92,7 +92,7 @@ def test_gradual_pruning_leaves_a_model_that_computes():
     with pytest.raises(KeyboardInterrupt):
         gs.prune.gradual(model, "2:8", interrupting(train_step, 7), steps=16)
     assert all(type(p) is nn.Parameter and p.isfinite().all() for p in model.parameters())
-    assert gs.prune.gradual(model, "2:8", train_step, steps=4).sparsity == 0.75
+    assert gs.prune.gradual(model, "2:8", train_step, steps=4).sparsity_of_taken == 0.75
 
 
 def test_a_report_is_the_old_one_until_it_is_the_new_one(monkeypatch, tmp_path):

@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gossamer import formats, io, sparsifiers
+from gossamer import formats, io, patterns, scores, sparsifiers
 from gossamer import models as nn
 from gossamer.core.fallback import FallbackWarning, fallback
 from gossamer.core.table import implements, implements_backward
@@ -25,9 +25,9 @@ from gossamer.ops import (
     sparsified_op,
     sparsify,
 )
-from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Threshold, Unstructured
+from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Pattern, Threshold, Unstructured
 from gossamer.report import report
-from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Wanda
+from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Score, Wanda
 from gossamer.sparsifiers import Sparsifier
 
 if TYPE_CHECKING:
@@ -37,17 +37,17 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("prune", "train"):  # rooms that not every program enters are opened when they are
+    if name in ("prune", "train"):  # imported lazily: not every program trains or prunes
         return importlib.import_module(f"gossamer.{name}")
     raise AttributeError(f"module 'gossamer' has no attribute {name!r}")
 
 
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Output",
-    "Random", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold", "Unstructured", "VNM", "Wanda",
-    "compile", "count_flops", "dense_from", "densify_", "einsum", "explain", "fallback", "formats", "from_dense",
-    "from_scipy", "from_torch", "hf", "implements", "implements_backward", "implements_sparsifier", "io", "linear",
-    "load", "nn", "pack_", "prune", "quantize_", "report", "save", "sparsified_op", "sparsifiers", "sparsify",
-    "sparsify_", "summary", "train",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
+    "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
+    "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain",
+    "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements", "implements_backward",
+    "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune", "quantize_", "report",
+    "save", "scores", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

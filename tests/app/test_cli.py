@@ -56,7 +56,7 @@ def test_wrong_usage_exits_2(run, args):
 def test_inspect_shows_the_file_and_its_sum(run, file):
     result = run("inspect", file)
     assert result.exit_code == 0
-    for text in ("0.weight", "128 x 64", "CSR", "50.0%", "all"):
+    for text in ("0.weight", "128 x 64", "CSR", "2:4", "50.0%", "all"):
         assert text in result.output
     found = json.loads(run("inspect", file, "--json").output)
     assert found["total"]["values"] == 64 * 128 + 128 + 128 * 10 + 10

@@ -185,3 +185,29 @@ def test_clipping_sees_the_kept_gradient() -> None:
     for weight in gs.nn.sparse_weights(model).values():
         assert not weight.parameter.grad[~weight.mask()].any()
         assert weight.held.collected[~weight.mask()].any()
+
+
+def test_a_state_dict_brings_its_masks_with_zeros_among_what_is_kept():
+    model = nn.Linear(9, 5)
+    gs.sparsify_(model, "60%")
+    with torch.no_grad():
+        model.weight.mul_(0)  # a weight that is kept may be zero
+    mask = model.weight.mask()
+    other = gs.sparsify_(nn.Linear(9, 5), "80%")
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other.weight.mask(), mask)
+    plain = {name: tensor.clone() for name, tensor in model.state_dict().items()}  # without metadata
+    again = gs.sparsify_(nn.Linear(9, 5), "80%")
+    kept = again.weight.mask()
+    again.load_state_dict(plain)
+    assert torch.equal(again.weight.mask(), kept)
+
+
+def test_masks_of_a_state_dict_that_was_changed_since_are_not_believed():
+    model = gs.sparsify_(nn.Linear(8, 4), "75%")
+    state = model.state_dict()
+    moved = torch.zeros(4, 8)
+    moved[:, :2] = 1.0
+    state["weight"] = moved
+    model.load_state_dict(state)
+    assert torch.equal(model.weight.mask(), moved.bool())

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Pattern, Threshold, Unstructured, as_pattern
+from gossamer.patterns import (
+    NM,
+    VNM,
+    Blocks,
+    FanIn,
+    GroupedNM,
+    KeepAll,
+    Pattern,
+    SharedNM,
+    Threshold,
+    Unstructured,
+    as_pattern,
+)
 
 ALL: list[Pattern] = [
     KeepAll(),
@@ -24,6 +38,7 @@ ALL: list[Pattern] = [
     FanIn(0.5),
     VNM(2, 2, 5),
     VNM("all", 2, 6),
+    SharedNM(2, 4, 3, 5),
 ]
 SHAPES = [(), (1,), (7,), (0,), (5, 0), (0, 5), (1, 1), (4, 8), (3, 7), (13, 11), (6, 2, 3, 3)]
 
@@ -120,3 +135,79 @@ def test_sparsity_of_is_what_happens(data: st.DataObject) -> None:
     for pattern, shape in shapes:
         kept = pattern.select(torch.rand(shape)).sum().item()
         assert pattern.sparsity_of(shape) == pytest.approx(1 - kept / (shape[0] * shape[1]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_portions_add_up(data: st.DataObject) -> None:
+    """Side by side, the masks of all portions keep as many values as the pattern keeps of the matrix."""
+    pattern = data.draw(st.sampled_from([p for p in ALL if not p.joint]))
+    shape, dim = (data.draw(st.integers(1, 30)), data.draw(st.integers(1, 30))), data.draw(st.integers(0, 1))
+    cuts = sorted({0, shape[dim], *data.draw(st.lists(st.integers(0, shape[dim]), max_size=3))})
+    portions = [pattern.portion(shape, dim, a, b) for a, b in pairwise(cuts)]
+    if any(portion is None for portion in portions):
+        return
+    scores = torch.rand(shape)
+    sizes = [b - a for a, b in pairwise(cuts)]
+    parts = [portion.select(part) for portion, part in zip(portions, scores.split(sizes, dim), strict=True)]
+    mask, full = torch.cat(parts, dim), pattern.select(scores)
+    assert mask.sum() == full.sum() or isinstance(pattern, Blocks)  # of which blocks are counted
+    if pattern.period is not None or isinstance(pattern, Threshold):
+        assert torch.equal(mask, full)
+
+
+@pytest.mark.parametrize("pattern", [p for p in ALL if p.period is not None], ids=str)
+def test_periodic_patterns_split_between_groups_only(pattern: Pattern) -> None:
+    m = pattern.period
+    assert m is not None
+    assert pattern.portion((12, 4 * m), 1, m, 3 * m) == pattern
+    assert pattern.portion((12, 4 * m), 1, 0, m + 1) is None and pattern.portion((12, 4 * m), 1, 1, m) is None
+
+
+@pytest.mark.parametrize("pattern", ALL, ids=str)
+def test_stages_lead_to_the_pattern(pattern: Pattern) -> None:
+    assert pattern.towards(1.0) == pattern
+    stages = [pattern.towards(share) for share in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)]
+    scores = torch.rand(12, 60)
+    kept = [int(stage.select(scores).sum()) for stage in stages]
+    assert kept == sorted(kept, reverse=True)
+    for stage in stages:
+        assert as_pattern(str(stage)) == stage
+    if pattern.sparsity_of((12, 60)) and not isinstance(pattern, GroupedNM):
+        assert kept[0] == 720
+
+
+@pytest.mark.parametrize("pattern", ALL, ids=str)
+def test_a_choice_describes_the_masks(pattern: Pattern) -> None:
+    choice = pattern.choice(12)
+    if choice is None:
+        return
+    groups = pattern.select(torch.rand(12, 4 * choice.m)).view(12 // choice.rows, choice.rows, 4, choice.m)
+    assert (groups.sum(3) == choice.n).all()
+    assert choice.shared is None or (groups.any(1).sum(2) <= choice.shared).all()
+
+
+def test_a_pattern_of_ones_own_has_safe_answers() -> None:
+    @dataclass(frozen=True)
+    class First(Pattern):
+        def pick(self, scores: torch.Tensor) -> torch.Tensor:
+            mask = torch.zeros(scores.shape, dtype=torch.bool)
+            mask[0] = True
+            return mask
+
+    own, scores = First(), torch.rand(3, 4)
+    assert own.portion((3, 4), 1, 0, 4) is None and own.choice(3) is None and own.period is None
+    assert own.towards(0.5) is own and own.unit == (1, 1) and own.formats == () and not own.joint
+    assert torch.equal(own.select_by_row(scores), own.select(scores)) and First.recognise(scores > 0) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.floats(0, 1))
+def test_by_row_is_even_and_exact(rows: int, columns: int, fraction: float) -> None:
+    scores = torch.rand(rows, columns) * torch.logspace(-3, 3, rows)[:, None]
+    mask = Unstructured(fraction).select_by_row(scores)
+    gone = columns - mask.sum(1)
+    assert int(gone.max() - gone.min()) <= 1
+    assert mask.sum() == Unstructured(fraction).select(scores).sum()
+    for row, kept in zip(scores, mask, strict=True):  # in each row the highest stay
+        assert not kept.any() or kept.all() or row[kept].min() >= row[~kept].max()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -20,11 +22,11 @@ def test_by_hand() -> None:
     ]
 
 
-def test_partial_blocks_count_by_their_sum() -> None:
-    scores = torch.ones(3, 5)
-    # 2x4 blocks: sums 8 2 / 4 1.
-    assert Blocks(0.5, (2, 4)).select(scores).int().tolist() == [[1, 1, 1, 1, 0]] * 3
-    assert Blocks(0.5, (100, 4)).select(scores).int().tolist() == [[1, 1, 1, 1, 0]] * 3
+def test_smaller_blocks_at_the_edges_rank_by_their_mean() -> None:
+    scores = torch.tensor([[1.0, 1.0, 1.0, 1.0, 3.0], [1.0, 1.0, 1.0, 1.0, 3.0], [2.0, 2.0, 2.0, 2.0, 0.5]])
+    # 2x4 blocks: sums 8 6 / 8 0.5, means 1 3 / 2 0.5.
+    assert Blocks(0.5, (2, 4)).select(scores).int().tolist() == [[0, 0, 0, 0, 1], [0, 0, 0, 0, 1], [1, 1, 1, 1, 0]]
+    assert Blocks(0.5, (100, 4)).select(scores).int().tolist() == [[0, 0, 0, 0, 1]] * 3
     assert not Blocks(1.0, (64, 64)).select(scores).any()
 
 
@@ -38,8 +40,8 @@ def test_blocks_stay_whole_and_are_the_best(height: int, width: int, rows: int, 
     ]
     kept = [bool(mask[tile].all()) for tile in tiles]
     assert all(bool(mask[tile].any()) == whole for tile, whole in zip(tiles, kept, strict=True))
-    sums = [float(scores[tile].sum()) for tile in tiles]
-    best = sorted(range(len(tiles)), key=lambda i: (-sums[i], i))[: sum(kept)]
+    means = [Fraction(int(scores[tile].sum()), scores[tile].numel()) for tile in tiles]
+    best = sorted(range(len(tiles)), key=lambda i: (-means[i], i))[: sum(kept)]
     assert kept == [i in best for i in range(len(tiles))]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from gossamer.patterns import NM, GroupedNM
+from gossamer.patterns import NM, GroupedNM, _transport
 
 
 def exact(pattern: GroupedNM, scores: torch.Tensor) -> float:
@@ -115,3 +115,21 @@ def test_errors() -> None:
         GroupedNM(1, 4, "g8")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NaN"):
         GroupedNM(1, 4, 1).assign(torch.full((2, 2), torch.nan))
+
+
+def test_threads_are_as_before_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def solve(gains: torch.Tensor, g: int) -> torch.Tensor:
+        seen.append(torch.get_num_threads())
+        raise KeyboardInterrupt
+
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(_transport, "_solve", solve)
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(KeyboardInterrupt):
+            GroupedNM(1, 4, 2).select(torch.rand(8, 8))
+        assert seen == [1] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)

@@ -67,13 +67,30 @@ def test_sixteen_columns_and_tall_blocks() -> None:
     assert torch.equal(VNM("all", 2, 16).select(scores), VNM(300, 2, 16).select(scores))
 
 
-@pytest.mark.parametrize("v", [2, 3, 4, 8, 32])
+@pytest.mark.parametrize(("v", "m"), [(2, 20), (3, 17), (4, 20), (8, 32), (32, 24)])
 @pytest.mark.parametrize("power", [1, 3])
-def test_heuristic_above_sixteen_columns(v: int, power: int) -> None:
-    scores = torch.randn(v * 6, 20 * 8, generator=torch.Generator().manual_seed(v)).abs() ** power
-    kept = float(scores.double()[VNM(v, 2, 20).select(scores)].sum())
-    best = exact(scores, v, 20)
-    assert 0.995 * best <= kept <= best * (1 + 1e-6)
+def test_exact_up_to_32_columns(v: int, m: int, power: int) -> None:
+    scores = torch.randn(v * 3, m * 4, generator=torch.Generator().manual_seed(v)).abs() ** power
+    kept = float(scores.double()[VNM(v, 2, m).select(scores)].sum())
+    assert kept == pytest.approx(exact(scores, v, m), rel=1e-6)
+
+
+def test_columns_that_complement_each_other() -> None:
+    """Columns 0-3 are the best four together, though each of them alone is worth less than columns 4-7."""
+    scores = torch.zeros(4, 20)
+    scores[0, 0] = scores[1, 1] = scores[2, 2] = scores[3, 3] = 10.0
+    scores[:, 4:8] = 4.0
+    scores[:2, 4:8] += 0.1
+    kept = float(scores[VNM(4, 2, 20).select(scores)].sum())
+    assert kept == pytest.approx(exact(scores, 4, 20))
+
+
+@pytest.mark.parametrize("v", [3, 8, 32])
+def test_refined_above_32_columns(v: int) -> None:
+    scores = torch.randn(v * 4, 36 * 2, generator=torch.Generator().manual_seed(v)).abs()
+    kept = float(scores.double()[VNM(v, 2, 36).select(scores)].sum())
+    best = exact(scores, v, 36)
+    assert 0.99 * best <= kept <= best * (1 + 1e-6)
 
 
 def test_special_cases_are_nm() -> None:

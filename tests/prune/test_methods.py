@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import gossamer as gs
 from gossamer.patterns import as_pattern
-from gossamer.prune.fisher import BlockFisher
-from gossamer.prune.methods import OBS, Known, Magnitude, SparseGPT, Wanda, as_method
+from gossamer.prune import OBS, ByScore, Known, SparseGPT
+from gossamer.prune.known import as_method
 from gossamer.prune.portions import Portions, keep_few
 
 PATTERNS = [
@@ -16,7 +16,10 @@ PATTERNS = [
     "0%", "100%", "fan-in 90%", "fan-in k=1", "block 4x4 80%", "block 3x5 50%", "1:4:g2", "2:4:g1",
     "|x| > 0.5", "keep all",
 ]  # fmt: skip
-METHODS = [Magnitude(), Wanda(), SparseGPT(), OBS("hessian"), OBS("fisher")]
+METHODS = [
+    ByScore(gs.Magnitude()), ByScore(gs.Wanda()), ByScore(gs.Random(1)), ByScore(gs.Gradient()), ByScore(gs.Fisher(8)),
+    SparseGPT(), SparseGPT(bits=8), OBS("hessian"), OBS("fisher"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("method", METHODS, ids=repr)
@@ -31,13 +34,11 @@ def test_any_shape(method, how, rows, columns, tokens):
     pattern = as_pattern(how)
     weight, gram = torch.randn(rows, columns), gs.prune.Gram()
     gram.add(torch.randn(1, tokens, columns))
-    fisher = None
-    if method == OBS("fisher"):
-        fisher = BlockFisher(rows, columns, count=5, block=method.block_for(pattern, rows, columns), damp=0.01)
-        for _ in range(5):
-            fisher.add(torch.randn(rows, columns))
+    gradients = method.collector(pattern, rows, columns, 5)
+    for _ in range(5 if gradients is not None else 0):
+        gradients.add(torch.randn(rows, columns))
     before = weight.clone()
-    out = method.prune(weight, pattern, Known(gram, fisher))
+    out = method.prune(weight, pattern, Known(gram, gradients))
     assert torch.equal(weight, before) and out.weight.isfinite().all() and not out.weight[~out.mask].any()
     if isinstance(pattern, gs.Threshold | gs.GroupedNM):
         return
@@ -56,19 +57,25 @@ def test_keep_few_is_nm(columns, n, rows):
 @pytest.mark.parametrize("how", ["35%", "60% per row", "fan-in 90%", "fan-in k=3", "block 2x4 50%"])
 def test_portions_add_up(how):
     pattern, scores = as_pattern(how), torch.rand(6, 50)
-    portions = Portions(pattern, 6, 50, block=16)
+    portions = Portions(pattern, 6, 50, near=16)
     parts = [portions.select(scores[None, :, at : at + portions.width].mT, at) for at in range(0, 50, portions.width)]
     mask = torch.cat(parts, 1)[0].T
     assert mask.sum() == pattern.select(scores).sum() or how.startswith("block")
 
 
 def test_wanda_takes_the_same_from_every_row_and_is_exact():
-    scores = torch.rand(7, 9) * torch.tensor([1.0, 100.0, 1.0, 1.0, 1.0, 1.0, 0.001])[:, None]
-    mask = Portions(gs.Unstructured(0.5), 7, 9).by_row(scores)
+    weight = torch.rand(7, 9) * torch.tensor([1.0, 100.0, 1.0, 1.0, 1.0, 1.0, 0.001])[:, None]
+    gram = gs.prune.Gram(torch.eye(9)[None])
+    mask = ByScore(gs.Wanda()).prune(weight, gs.Unstructured(0.5), Known(gram)).mask
     assert int((~mask).sum()) == round(0.5 * 63) and set((~mask).sum(1).tolist()) <= {4, 5}
 
 
 def test_names():
     assert as_method("obs") == OBS() and as_method(SparseGPT(damp=0.1)).damp == 0.1
+    assert as_method("wanda") == as_method(gs.Wanda()) == as_method(gs.Sparsifier("2:4", gs.Wanda()))
+    with pytest.raises(ValueError, match="needs log_alpha, which no calibration data can give"):
+        as_method(gs.HardConcrete())
+    with pytest.raises(ValueError, match="bits"):
+        SparseGPT(bits=1)
     with pytest.raises(ValueError, match="curvature"):
         OBS("both")

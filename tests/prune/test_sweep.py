@@ -4,8 +4,10 @@ import pytest
 import torch
 
 from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, Unstructured
-from gossamer.prune.curvature import Gram, factor
-from gossamer.prune.methods import Known, SparseGPT
+from gossamer.prune.factor import factor
+from gossamer.prune.gram import Gram
+from gossamer.prune.methods import Known
+from gossamer.prune.sparsegpt import SparseGPT
 from gossamer.prune.sweep import refit, sweep
 
 

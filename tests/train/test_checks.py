@@ -27,7 +27,7 @@ def made(method=gs.train.RigL, optimizer=None, model=None, **options):
         ({"until": None}, r"give until=..., the last step"),
         ({"until": -1}, r"until=-1 must be"),
         ({"fraction": 2}, r"fraction=2 must be from 0 to 1"),
-        ({"decay": "steep"}, r"schedule='steep' is not known; choose from constant, linear"),
+        ({"decay": "steep"}, r"unknown schedule 'steep'; choose from 'constant', 'linear'"),
         ({"init": "xavier"}, r"init='xavier' must be"),
         ({"distribution": "best"}, r"distribution='best' is not known"),
         ({"skip": ["nothing"]}, r"no sparse-able weight is called 'nothing'"),

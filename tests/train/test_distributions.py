@@ -59,6 +59,9 @@ def test_too_sparse_is_an_error():
         budgets([(2, 2), (2, 2)], 0.99)
     with pytest.raises(ValueError, match=r"distribution='best' is not known; choose from uniform, er, erk"):
         budgets(SHAPES, 0.9, "best")
+    for sparsity in (-1, -1e-9, 1, 2, float("nan")):
+        with pytest.raises(ValueError, match="from 0 to below 1"):
+            budgets([(4, 4)], sparsity)
 
 
 def test_given():

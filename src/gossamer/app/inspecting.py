@@ -50,7 +50,7 @@ def table(found: dict[str, Any]) -> Table:
     """Return what was found as a rich table."""
     from rich.table import Table
 
-    out = Table("tensor", "shape", "dtype", "format", title=found["file"], title_justify="left")
+    out = Table("tensor", "shape", "dtype", "format", "pattern", title=found["file"], title_justify="left")
     for column in ("sparsity", "kB", "of dense"):
         out.add_column(column, justify="right")
     for row in found["tensors"]:
@@ -60,12 +60,12 @@ def table(found: dict[str, Any]) -> Table:
             continue
         share = row["bytes"] / max(row["dense_bytes"], 1)
         cells = (f"{row['sparsity']:.1%}", f"{row['bytes'] / 1e3:,.1f}", f"{share:.2f}x")
-        out.add_row(row["name"], shape, row["dtype"], row["format"].removesuffix("()"), *cells)
+        out.add_row(row["name"], shape, row["dtype"], row["format"].removesuffix("()"), row["pattern"], *cells)
     total = found["total"]
     out.add_section()
     share = total["bytes"] / max(total["dense_bytes"], 1)
     cells = (f"{total['sparsity']:.1%}", f"{total['bytes'] / 1e3:,.1f}", f"{share:.2f}x")
-    out.add_row("all", f"{total['values']:,} values", "", "", *cells)
+    out.add_row("all", f"{total['values']:,} values", "", "", "", *cells)
     return out
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
 from gossamer.io.write import FOLDERS, KNOWN
+from gossamer.patterns import describe
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Saved:
     bytes: int
     dense_bytes: int
     tied_to: str | None = None  # the same tensor under another name, counted there
+    pattern: str = ""  # of a sparse tensor, as its mask has it
 
 
 def inspect(path: str | os.PathLike[str]) -> list[Saved]:
@@ -44,8 +46,8 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     >>> import torch, gossamer as gs
     >>> gs.save(gs.sparsify_(torch.nn.Linear(8, 4), "75%", format=gs.CSR()), "small.safetensors")
     >>> for row in gs.io.inspect("small.safetensors"):
-    ...     print(row.name, row.shape, row.dtype, row.format, row.sparsity, row.bytes, row.dense_bytes)
-    weight (4, 8) float32 CSR() 0.75 84 128
+    ...     print(row.name, row.shape, row.dtype, row.format, row.sparsity, row.bytes, row.dense_bytes, row.pattern)
+    weight (4, 8) float32 CSR() 0.75 84 128 unstructured
     bias (4,) float32 Dense() 0.0 16 16
     """
     with Reader(path) as reader:
@@ -58,7 +60,7 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
         known = {row.name: row for row in rows}
         for name, to in file.tied.items():
             row = known[to]
-            rows.append(Saved(name, row.shape, row.dtype, row.format, row.sparsity, 0, 0, to))
+            rows.append(replace(row, name=name, bytes=0, dense_bytes=0, tied_to=to))
     return rows
 
 
@@ -86,7 +88,8 @@ def _row(name: str, tensor: Tensor) -> Saved:
     shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     if isinstance(tensor, SparseTensor):
         size, dense = tensor.nbytes, tensor._dense_shape.numel() * tensor._values.element_size()
-        return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense)
+        pattern = describe(tensor.mask())
+        return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense, pattern=pattern)
     size = tensor.numel() * tensor.element_size()
     zeros = 1 - int(tensor.count_nonzero()) / max(tensor.numel(), 1) if tensor.numel() and tensor.dim() else 0.0
     return Saved(name, shape, dtype, "Dense()", zeros, size, size)

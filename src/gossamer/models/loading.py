@@ -1,9 +1,11 @@
 """Sparse weights from a ``state_dict``: what was saved dense, masked or stored, into a module that holds either.
 
 A stored weight in a ``state_dict`` says its format, and is taken with its pattern; its arrays are checked. A dense
-weight may be a masked one, which is saved as an ordinary tensor. If it is zero outside of the module's mask, the mask
-stays as it is (a kept weight may be zero). If not, and it is at least as sparse as the module's, it brings its own
-pattern, its nonzeros. One that is denser is masked by the module's mask.
+weight may be a masked one, which is saved as an ordinary tensor. Its mask is in the metadata of the ``state_dict``, one
+bit a position, where torch keeps the versions of modules: other programs don't see it, and files of other libraries
+don't have it. Without it, a weight that is zero outside of the module's mask leaves the mask as it is (a kept weight
+may be zero). If not, and it is at least as sparse as the module's, it brings its own pattern, its nonzeros. One that is
+denser is masked by the module's mask.
 """
 
 from __future__ import annotations
@@ -20,19 +22,63 @@ from gossamer.models import stored
 from gossamer.ops.sparsify import apply_mask
 
 
-def load(module: nn.Module, name: str, held: Any, given: dict[str, Any], prefix: str) -> None:
+def note_masks(module: nn.Module, weights: dict[str, Any], destination: Any, prefix: str) -> None:
+    """Put the masks of masked weights into the metadata of a ``state_dict``."""
+    metadata = getattr(destination, "_metadata", None)
+    if metadata is None:
+        return
+    for name in weights:
+        mask = module._buffers.get(f"{name}_mask")
+        if type(mask) is Tensor and not mask.is_meta:
+            metadata.setdefault(prefix[:-1], {})[f"{name}_mask"] = as_bits(mask)
+
+
+def as_bits(mask: Tensor) -> Tensor:
+    """Return a mask as bytes on the CPU, eight positions each, the first in the lowest bit.
+
+    Examples
+    --------
+    >>> import torch
+    >>> as_bits(torch.tensor([[True, False, True], [False, True, False]]))
+    tensor([21], dtype=torch.uint8)
+    """
+    places = torch.arange(8, dtype=torch.uint8, device=mask.device)
+    padded = nn.functional.pad(mask.flatten().view(torch.uint8), (0, -mask.numel() % 8))
+    return (padded.view(-1, 8) << places).sum(1, dtype=torch.uint8).cpu()
+
+
+def from_bits(bits: Any, shape: torch.Size) -> Tensor | None:
+    """Return a mask of :func:`as_bits`; None if it isn't one of this shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from_bits(torch.tensor([21], dtype=torch.uint8), torch.Size([2, 3]))
+    tensor([[ True, False,  True],
+            [False,  True, False]])
+    """
+    size = shape.numel()
+    if not isinstance(bits, Tensor) or bits.dtype != torch.uint8 or bits.shape != (-(-size // 8),):
+        return None
+    places = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return ((bits[:, None] >> places) & 1).bool().flatten()[:size].view(shape)
+
+
+def load(module: nn.Module, name: str, held: Any, given: dict[str, Any], prefix: str, metadata: dict[str, Any]) -> None:
     """Prepare a module for the weight of this name in a ``state_dict``, and the ``state_dict`` for torch's own loading.
 
-    ``given`` is changed: afterwards it has the tensors that the module now has room for.
+    ``given`` is changed: afterwards it has the tensors that the module now has room for. ``metadata`` is what the
+    ``state_dict`` says of the module.
     """
     key = f"{prefix}{name}"
     tensor = _found(key, given, held.shape)
     if tensor is None or held.format is None:
         return
+    known = from_bits(metadata.get(f"{name}_mask"), tensor.shape)
     if held.is_stored:
-        _into_stored(module, name, held, key, tensor, given)
+        _into_stored(module, name, held, key, tensor, given, known)
     else:
-        _into_masked(module, name, key, tensor, given)
+        _into_masked(module, name, key, tensor, given, known)
 
 
 def _found(key: str, given: dict[str, Any], shape: torch.Size) -> Tensor | None:
@@ -62,8 +108,8 @@ def format_of(text: Tensor) -> Format:
     return as_format(bytes(text.tolist()).decode("utf-8", "replace"))
 
 
-def pattern_of(tensor: Tensor, mask: Tensor) -> Tensor:
-    """Return the mask for a weight that is loaded where this mask was.
+def pattern_of(tensor: Tensor, mask: Tensor, known: Tensor | None = None) -> Tensor:
+    """Return the mask for a weight that is loaded where this mask was; ``known`` is the one it was saved with, if any.
 
     Examples
     --------
@@ -79,23 +125,30 @@ def pattern_of(tensor: Tensor, mask: Tensor) -> Tensor:
     if isinstance(tensor, SparseTensor):
         return tensor.mask().to(mask.device)
     own = tensor.to(mask.device) != 0
+    known = None if known is None else known.to(mask.device)
+    if known is not None and not bool((own & ~known).any()):  # else the weight has changed since
+        return known
     if not bool((own & ~mask).any()):
         return mask
     return own if int(own.sum()) <= int(mask.sum()) else mask
 
 
-def _into_masked(module: nn.Module, name: str, key: str, tensor: Tensor, given: dict[str, Any]) -> None:
+def _into_masked(
+    module: nn.Module, name: str, key: str, tensor: Tensor, given: dict[str, Any], known: Tensor | None
+) -> None:
     mask: Any = module._buffers[f"{name}_mask"]
     dense = tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
     if tensor.shape == mask.shape:  # if not, torch says what is wrong with it
-        pattern = pattern_of(tensor, mask)
+        pattern = pattern_of(tensor, mask, known)
         if pattern is not mask:
             mask.copy_(pattern)
         dense = cleared(dense.detach(), mask.to(dense.device))
     given[key] = dense
 
 
-def _into_stored(module: nn.Module, name: str, held: Any, key: str, tensor: Tensor, given: dict[str, Any]) -> None:
+def _into_stored(
+    module: nn.Module, name: str, held: Any, key: str, tensor: Tensor, given: dict[str, Any], known: Tensor | None
+) -> None:
     if tensor.shape != held.shape:
         given[key] = tensor  # torch says what is wrong with it
         return
@@ -103,7 +156,7 @@ def _into_stored(module: nn.Module, name: str, held: Any, key: str, tensor: Tens
     if not isinstance(tensor, SparseTensor) or tensor.format != held.format:
         with torch.no_grad():
             own: Any = stored.read(module, name, held)
-        mask = pattern_of(tensor, own.mask())
+        mask = pattern_of(tensor, own.mask(), known)
         dense = tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
         tensor = apply_mask(dense.to(mask.device), mask, held.format)
         given.pop(key, None)

@@ -83,12 +83,13 @@ class SparseModule(nn.Module):
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         self.settle_weights()
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        loading.note_masks(self, self._sparse, destination, prefix)
 
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, local_metadata: Any, *rest: Any) -> None:
         given = dict(state_dict)  # what is ours is taken out of it; torch's own part sees the rest
         for name, held in self._sparse.items():
-            loading.load(self, name, held, given, prefix)
-        super()._load_from_state_dict(given, prefix, *rest)
+            loading.load(self, name, held, given, prefix, local_metadata)
+        super()._load_from_state_dict(given, prefix, local_metadata, *rest)
         self.settle_weights()
 
 

@@ -72,10 +72,17 @@ def _loaded(optimizer: Optimizer) -> None:
     """State from a file belongs to the weights as they are now: load the model first. It may be that of a dense one."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            moves, home = _moves.get(parameter), home_of(parameter)
-            if moves is not None and home is not None and home.mask is not None and not home.held.open:
-                move_state(optimizer, parameter, moves.now, moves.now)
+            home = home_of(parameter)
+            if home is not None and home.mask is not None and not home.held.open:
+                _clear(optimizer.state.get(parameter, {}), parameter, home.mask)
             settled(optimizer, parameter)
+
+
+def _clear(state: dict[str, Any], parameter: Tensor, mask: Tensor) -> None:
+    """Set state to zero outside of a mask."""
+    for name, value in state.items():
+        if type(value) is Tensor and value.shape == parameter.shape:
+            state[name] = cleared(value.contiguous(), mask)
 
 
 def move_state(optimizer: Optimizer, parameter: Tensor, before: Structure | None, now: Structure | None) -> None:

@@ -1,12 +1,13 @@
 """Which positions may stay: patterns turn scores into masks."""
 
-from .base import Cost, Pattern
+from .base import Choice, Cost, Pattern
 from .blocks import Blocks
 from .fan_in import FanIn
 from .grouped_nm import GroupedNM
 from .keep_all import KeepAll
+from .known import as_pattern, describe, recognise
 from .nm import NM
-from .parse import as_pattern
+from .shared_nm import SharedNM
 from .threshold import Threshold
 from .unstructured import Unstructured
 from .vnm import VNM
@@ -15,12 +16,16 @@ __all__ = [
     "NM",
     "VNM",
     "Blocks",
+    "Choice",
     "Cost",
     "FanIn",
     "GroupedNM",
     "KeepAll",
     "Pattern",
+    "SharedNM",
     "Threshold",
     "Unstructured",
     "as_pattern",
+    "describe",
+    "recognise",
 ]

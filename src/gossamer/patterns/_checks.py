@@ -1,10 +1,14 @@
-"""Checks of what people pass to patterns, and exact arithmetic on fractions."""
+"""Checks of what people pass to patterns, tensors as matrices, and exact arithmetic on fractions."""
 
 from __future__ import annotations
 
-from decimal import Decimal
+from collections.abc import Sequence
 from fractions import Fraction
+from math import prod
 from numbers import Integral, Real
+
+import torch
+from torch import Tensor
 
 
 def as_fraction(name: str, value: object) -> float:
@@ -42,11 +46,51 @@ def dropped(sparsity: float, n: int) -> int:
     return round(Fraction(repr(sparsity)) * n)
 
 
-def percent(sparsity: float) -> str:
-    """0.9 -> "90%", exactly: reading it back gives the same float."""
-    return f"{(Decimal(repr(sparsity)) * 100).normalize():f}%"
+def shortest(gone: int, of: int) -> float:
+    """The fraction with the fewest decimals that drops exactly `gone` of `of` values.
+
+    Examples
+    --------
+    >>> shortest(7373, 8192), shortest(1, 3)
+    (0.9, 0.3)
+    """
+    for digits in range(1, 17):
+        fraction = round(gone / of, digits)
+        if dropped(fraction, of) == gone:
+            return fraction
+    return gone / of
 
 
-def from_percent(text: str) -> float:
-    """ "90" -> 0.9."""
-    return float(Decimal(text) / 100)
+def check_scores(scores: Tensor, name: str) -> Tensor:
+    """The scores as float32 or float64, detached; or an error that says why `name` can't rank them."""
+    if not isinstance(scores, Tensor):
+        raise TypeError(
+            f"{name} needs a tensor of scores, got {type(scores).__name__}. Use torch.as_tensor(...) first."
+        )
+    if not scores.dtype.is_floating_point:
+        raise TypeError(
+            f"{name} needs real floating-point scores, got {scores.dtype}. "
+            "Score the tensor first, for example with gossamer.Magnitude(), or convert it with .float()."
+        )
+    scores = scores.detach()
+    if scores.dtype not in (torch.float32, torch.float64):
+        scores = scores.float()
+    if bool(scores.isnan().any()):
+        bad = int(scores.isnan().sum())
+        raise ValueError(
+            f"{name} can't rank NaN: {bad} of {scores.numel()} scores of shape {tuple(scores.shape)} are NaN. "
+            "Look for an overflow in the weights or gradients, or replace them with torch.nan_to_num."
+        )
+    return scores
+
+
+def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
+    """Rows and columns that a matrix pattern sees in a tensor of this shape."""
+    if len(shape) < 2:
+        return 1, prod(shape)
+    return shape[0], prod(shape[1:])
+
+
+def as_matrix(scores: Tensor) -> Tensor:
+    """The scores as rows x columns (a view where strides allow)."""
+    return scores.reshape(matrix_shape(scores.shape))

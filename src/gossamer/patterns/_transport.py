@@ -6,22 +6,25 @@ with room), which keeps the choice optimal for its counts at every step. The gra
 of Bellman-Ford costs O(P^2). A chain is needed for each row in excess: by estimate 0.4 P sqrt(g) a problem for
 independent scores, and (P - 1) g if all rows want the same. All problems advance together, one chain each per round.
 
-Gains are whole numbers held in float64: sums are exact, so there are no cycles that rounding made profitable, and the
+Gains are integers in float64: sums are exact, so there are no cycles that rounding made profitable, and the
 answer is the same on every machine. They are rounded to 30 bits below the largest score of their problem: "exact" means
 up to that.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
 _BITS = 30  # of the largest score; leaves 23 bits of float64 for sums over positions, along a chain, and tolls
-_BATCH = 1 << 19  # gains held at a time: 4 MiB, so that the working set stays near the cache
+_BATCH = 1 << 19  # gains at a time: 4 MiB, so that the working set stays near the cache
 
 
-def whole_numbers(scores: Tensor) -> Tensor:
-    """Scores [problems, rows, m] as whole numbers in float64, scaled by a power of two for each problem."""
+def as_integers(scores: Tensor) -> Tensor:
+    """Scores [problems, rows, m] as integers in float64, scaled by a power of two for each problem."""
     scores = scores.double()
     top = scores.abs().amax((1, 2), keepdim=True)
     mantissa = torch.frexp(top).mantissa
@@ -52,10 +55,26 @@ def assign(scores: Tensor, choices: Tensor, g: int) -> Tensor:
     if answer.numel() == 0:
         return answer
     step = max(1, _BATCH // (max(rows, count) * count))
-    for start in range(0, problems, step):
-        gains = whole_numbers(scores[start : start + step]) @ choices.double()
-        answer[start : start + step] = _solve(gains, g)
+    with _one_thread():
+        for start in range(0, problems, step):
+            gains = as_integers(scores[start : start + step]) @ choices.double()
+            answer[start : start + step] = _solve(gains, g)
     return answer
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run torch's operators on one thread, in this thread of Python.
+
+    A round is a dozen operators of some microseconds. Two threads would meet at a barrier after each, and spin there
+    while another process has their core: on a busy machine 768x768 at 3:6:g4 took 15 s with two and 0.6 s with one.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _solve(gains: Tensor, g: int) -> Tensor:

@@ -1,18 +1,25 @@
 """What every pattern is: a rule that turns scores into a mask.
 
 A new pattern is a frozen dataclass with one method, `pick`. The base class checks the scores, keeps autograd out, and
-gives everything else a safe default, so that a new pattern is right before it is fast.
+gives everything else a safe default, so that a new pattern is right before it is fast. What a pattern says of itself
+beyond `pick` is what others would have to ask by its class: how it splits, how it is reached in stages, which choices
+it leaves, which formats hold it, how its masks are recognised and how it is written.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import prod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
+
+from ._checks import check_scores
+from ._text import Form
+
+WASTE = 1.1
+"""A mask has a pattern if the pattern keeps at most this many times the positions that the mask keeps."""
 
 
 class Cost(NamedTuple):
@@ -32,6 +39,18 @@ class Cost(NamedTuple):
 STREAMING = Cost("streaming", 1, "O(1)")
 BLOCKING = Cost("blocking", 2, "O(b)")
 MATERIALIZING = Cost("materializing", 2, "O(nnz)")
+
+
+class Choice(NamedTuple):
+    """A choice that a pattern leaves to each row of a group of m columns: which n of them stay.
+
+    Where `shared` isn't None, `rows` neighbouring rows choose within the same `shared` columns.
+    """
+
+    n: int
+    m: int
+    rows: int = 1
+    shared: int | None = None
 
 
 class Pattern(ABC):
@@ -54,6 +73,17 @@ class Pattern(ABC):
     tensor([[1, 0, 0],
             [0, 1, 0]], dtype=torch.int32)
     """
+
+    forms: ClassVar[tuple[Form, ...]] = ()
+    """How it is written: what `as_pattern` reads."""
+
+    schedule: ClassVar[str] = "cubic"
+    """The usual schedule on the way to it, for gradual pruning."""
+
+    ranks: ClassVar[bool] = True
+    """Does it rank scores? False: it compares each with a number, so the unit of the scores matters."""
+
+    # -- which positions stay
 
     @abstractmethod
     def pick(self, scores: Tensor) -> Tensor:
@@ -105,6 +135,32 @@ class Pattern(ABC):
         """
         return [self.select(one) for one in scores]
 
+    def select_by_row(self, scores: Tensor) -> Tensor:
+        """The same for scores that compare within a row only (Wanda's): each row of a matrix loses alike.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from gossamer.patterns import Unstructured
+        >>> Unstructured(0.5).select_by_row(torch.tensor([[1.0, 2.0], [30.0, 40.0]])).int().tolist()
+        [[0, 1], [0, 1]]
+        """
+        return self.select(scores)
+
+    @property
+    def joint(self) -> bool:
+        """Does it rank several tensors together?
+
+        Examples
+        --------
+        >>> from gossamer.patterns import Unstructured
+        >>> Unstructured(0.9, per="model").joint
+        True
+        """
+        return False
+
+    # -- what it costs
+
     @property
     def cost(self) -> Cost:
         """Kind, passes and memory together.
@@ -117,41 +173,18 @@ class Pattern(ABC):
         """
         return MATERIALIZING
 
-    @property
-    def kind(self) -> str:
-        """What must be there to decide: a value ("streaming"), a block ("blocking") or the tensor ("materializing").
+    def sparsity_of(self, shape: Sequence[int]) -> float | None:
+        """The share of values that are removed from a tensor of this shape; None where it depends on the scores.
 
         Examples
         --------
-        >>> from gossamer.patterns import Threshold
-        >>> Threshold(0.1).kind
-        'streaming'
+        >>> from gossamer.patterns import NM, Threshold
+        >>> NM(2, 4).sparsity_of((3, 8)), Threshold(0.1).sparsity_of((3, 8))
+        (0.5, None)
         """
-        return self.cost.kind
+        return None
 
-    @property
-    def passes(self) -> int:
-        """How many times the values are read.
-
-        Examples
-        --------
-        >>> from gossamer.patterns import Unstructured
-        >>> Unstructured(0.9).passes
-        2
-        """
-        return self.cost.passes
-
-    @property
-    def memory(self) -> str:
-        """What is held while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
-
-        Examples
-        --------
-        >>> from gossamer.patterns import Unstructured
-        >>> Unstructured(0.9).memory
-        'O(nnz)'
-        """
-        return self.cost.memory
+    # -- how it splits
 
     def span(self, ndim: int) -> int | None:
         """How many neighbours along dimension 0 of an `ndim`-d tensor are decided together; None: all of them.
@@ -162,50 +195,89 @@ class Pattern(ABC):
         >>> NM(2, 4).span(2), NM(2, 4).span(1), VNM(64, 2, 8).span(2)
         (1, 4, 64)
         """
-        return 1 if self.kind == "streaming" else None
+        return 1 if self.cost.kind == "streaming" else None
 
-    def sparsity_of(self, shape: Sequence[int]) -> float | None:
-        """The share of values that go from a tensor of this shape; None where it depends on the scores.
+    @property
+    def period(self) -> int | None:
+        """Columns that are decided on their own, without the others; None where all columns are ranked together.
 
         Examples
         --------
-        >>> from gossamer.patterns import NM, Threshold
-        >>> NM(2, 4).sparsity_of((3, 8)), Threshold(0.1).sparsity_of((3, 8))
-        (0.5, None)
+        >>> from gossamer.patterns import NM, Unstructured
+        >>> NM(2, 4).period, Unstructured(0.9).period
+        (4, None)
         """
         return None
 
+    @property
+    def unit(self) -> tuple[int, int]:
+        """Rows and columns that stay or are removed together.
 
-def check_scores(scores: Tensor, name: str) -> Tensor:
-    """The scores as float32 or float64, detached; or an error that says why `name` can't rank them."""
-    if not isinstance(scores, Tensor):
-        raise TypeError(
-            f"{name} needs a tensor of scores, got {type(scores).__name__}. Use torch.as_tensor(...) first."
-        )
-    if not scores.dtype.is_floating_point:
-        raise TypeError(
-            f"{name} needs real floating-point scores, got {scores.dtype}. "
-            "Score the tensor first, for example with gossamer.Magnitude(), or convert it with .float()."
-        )
-    scores = scores.detach()
-    if scores.dtype not in (torch.float32, torch.float64):
-        scores = scores.float()
-    if bool(scores.isnan().any()):
-        bad = int(scores.isnan().sum())
-        raise ValueError(
-            f"{name} can't rank NaN: {bad} of {scores.numel()} scores of shape {tuple(scores.shape)} are NaN. "
-            "Look for an overflow in the weights or gradients, or replace them with torch.nan_to_num."
-        )
-    return scores
+        Examples
+        --------
+        >>> from gossamer.patterns import NM, Blocks
+        >>> Blocks(0.5, (1, 4)).unit, NM(2, 4).unit
+        ((1, 4), (1, 1))
+        """
+        return 1, 1
 
+    def choice(self, rows: int) -> Choice | None:
+        """The choice that each row has in each group of columns, in a matrix of `rows` rows; None: not of this kind.
 
-def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns that a matrix pattern sees in a tensor of this shape."""
-    if len(shape) < 2:
-        return 1, prod(shape)
-    return shape[0], prod(shape[1:])
+        Examples
+        --------
+        >>> from gossamer.patterns import NM, VNM
+        >>> NM(2, 4).choice(128)
+        Choice(n=2, m=4, rows=1, shared=None)
+        >>> VNM(64, 2, 8).choice(128)
+        Choice(n=2, m=8, rows=64, shared=4)
+        """
+        return None
 
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        """The pattern of rows (dim 0) or columns (dim 1) `start` to `stop` of a matrix of this shape.
 
-def as_matrix(scores: Tensor) -> Tensor:
-    """The scores as rows x columns (a view where strides allow)."""
-    return scores.reshape(matrix_shape(scores.shape))
+        Masks of all portions, side by side, keep as many values as the pattern keeps of the matrix: columns decided a
+        few at a time, parts of a weight, rows on other ranks. None where the pattern can't be split there.
+
+        Examples
+        --------
+        >>> from gossamer.patterns import NM, Unstructured
+        >>> [Unstructured(0.5).portion((1, 4), 1, at, at + 1).sparsity for at in range(4)]  # halves round to even
+        [0.0, 1.0, 1.0, 0.0]
+        >>> NM(2, 4).portion((8, 32), 1, 0, 6) is None
+        True
+        """
+        return None
+
+    def towards(self, share: float) -> Pattern:
+        """A looser pattern on the way to this one, of which `share` (0 to 1) is done.
+
+        Examples
+        --------
+        >>> from gossamer.patterns import NM, VNM, Unstructured
+        >>> [str(Unstructured(0.8).towards(share)) for share in (0.5, 1.0)]
+        ['40%', '80%']
+        >>> [str(VNM(64, 2, 8).towards(share)) for share in (0.55, 0.7, 0.85, 1.0)]
+        ['64:5:8 of 6', '64:4:8 of 5', '64:3:8 of 5', '64:2:8']
+        """
+        return self
+
+    # -- how it is stored and recognised
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """Formats that are made for it, as they print, best first; every other format can hold it too.
+
+        Examples
+        --------
+        >>> from gossamer.patterns import Blocks, Unstructured
+        >>> Blocks(0.5, (4, 4)).formats, Unstructured(0.9).formats
+        (('BSR((4, 4))',), ())
+        """
+        return ()
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """The pattern of this kind that a matrix of kept positions has, or None; see `gossamer.patterns.recognise`."""
+        return None

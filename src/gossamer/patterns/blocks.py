@@ -1,30 +1,35 @@
-"""Whole blocks stay or go together."""
+"""Blocks of values stay or are removed together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ._checks import as_count, as_fraction, dropped, percent
+from ._checks import as_count, as_fraction, as_matrix, dropped, matrix_shape, shortest
 from ._rank import keep_top, tame, tree_sum
-from .base import Pattern, as_matrix, matrix_shape
+from ._text import INT, PERCENT, Form, from_percent, percent
+from .base import Pattern
+
+#: Blocks that are recognised, the largest first: fewer of them, and more rows that share what they load.
+_RECOGNISED = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1, 4), (2, 2), (4, 1), (8, 1), (16, 1))
 
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """Drops exactly `round(sparsity * blocks)` of the blocks, those with the lowest sum of scores.
+    """Drops exactly `round(sparsity * blocks)` of the blocks, those with the lowest mean score.
 
-    Among equal sums the lower block index (row by row) stays. Where the block doesn't divide the shape, blocks at the
-    right and bottom edges are smaller: they count as one block each and rank by the sum of what they have.
+    Among equal means the lower block index (row by row) stays. Where the block doesn't divide the shape, blocks at the
+    right and bottom edges are smaller: they count as one block each, and rank by the mean of the values they have.
 
     Parameters
     ----------
     sparsity
-        Fraction of blocks that go, from 0 to 1.
+        Fraction of blocks that are removed, from 0 to 1.
     block
         Rows and columns of a block; a single int is a square.
 
@@ -41,6 +46,14 @@ class Blocks(Pattern):
     sparsity: float
     block: tuple[int, int] = (4, 4)
 
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form(
+            "block 4x4 80%",
+            f"block {INT}x{INT} {PERCENT}",
+            lambda height, width, p: Blocks(from_percent(p), (int(height), int(width))),
+        ),
+    )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "sparsity", as_fraction("sparsity", self.sparsity))
         block: object = self.block
@@ -55,17 +68,56 @@ class Blocks(Pattern):
         rows, columns = matrix.shape
         if not matrix.numel():
             return torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        # A block larger than the matrix is the whole matrix: padding up to it would only cost memory.
+        # A block larger than the matrix covers all of it: padding up to it would only cost memory.
         height, width = min(self.block[0], rows), min(self.block[1], columns)
         padded = pad(tame(matrix.double()), (0, -columns % width, 0, -rows % height))
         tiles = padded.view(padded.shape[0] // height, height, padded.shape[1] // width, width)
         sums = tree_sum(tree_sum(tiles, 1), 2)
+        # As if blocks at the edges were filled up with their own mean, so that sums compare as means do.
+        if rows % height:
+            sums[-1] *= height / (rows % height)
+        if columns % width:
+            sums[:, -1] *= width / (columns % width)
         kept = keep_top(sums, sums.numel() - dropped(self.sparsity, sums.numel()))
         mask = kept.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :columns]
         return mask.reshape(scores.shape)
 
+    @property
+    def unit(self) -> tuple[int, int]:
+        return self.block
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        sides = matrix_shape(shape)
+        if start % self.block[dim] or (stop % self.block[dim] and stop != sides[dim]) or stop <= start:
+            return None
+        across = -(-sides[1 - dim] // self.block[1 - dim])
+        before, after = (across * -(-at // self.block[dim]) for at in (start, stop))
+        gone = dropped(self.sparsity, after) - dropped(self.sparsity, before)
+        return replace(self, sparsity=gone / (after - before))
+
+    def towards(self, share: float) -> Pattern:
+        return self if share >= 1 else replace(self, sparsity=round(self.sparsity * max(share, 0.0), 6))
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return (f"BSR({self.block})",)
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """The largest blocks that are kept or removed as one; at least two each way, or they tell nothing."""
+        rows, columns = mask.shape
+        for height, width in _RECOGNISED:
+            if (height > 1 and rows < 2 * height) or (width > 1 and columns < 2 * width):
+                continue
+            padded = pad(mask, (0, -columns % width, 0, -rows % height))
+            kept = padded.view(padded.shape[0] // height, height, -1, width).any(3).any(1)
+            if torch.equal(kept.repeat_interleave(height, 0).repeat_interleave(width, 1)[:rows, :columns], mask):
+                gone = kept.numel() - int(kept.sum())
+                return cls(shortest(gone, kept.numel()), (height, width))
+        return None
+
     def sparsity_of(self, shape: Sequence[int]) -> float:
-        """The share of blocks that go, which is the share of values where the block divides the shape.
+        """The share of blocks that are removed: the share of values too where the block divides the shape.
 
         Examples
         --------

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from torch import Tensor
 
-from ._checks import as_count, as_fraction, dropped, percent
+from ._checks import as_count, as_fraction, as_matrix, dropped, matrix_shape
 from ._rank import keep_top_rows
-from .base import BLOCKING, Cost, Pattern, as_matrix, matrix_shape
+from ._text import INT, PERCENT, Form, from_percent, percent
+from .base import BLOCKING, Cost, Pattern
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,7 @@ class FanIn(Pattern):
     Parameters
     ----------
     sparsity
-        Fraction of each row that goes: it keeps `columns - round(sparsity * columns)`.
+        Fraction of each row that is removed: it keeps `columns - round(sparsity * columns)`.
     k
         Or how many values each row keeps. Give one of the two.
 
@@ -35,6 +37,11 @@ class FanIn(Pattern):
 
     sparsity: float | None = None
     k: int | None = None
+
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("fan-in 90%", f"fan-in {PERCENT}", lambda p: FanIn(from_percent(p))),
+        Form("fan-in k=32", f"fan-in (?:k ?= ?)?{INT}", lambda k: FanIn(k=int(k))),
+    )
 
     def __post_init__(self) -> None:
         if (self.sparsity is None) == (self.k is None):
@@ -72,6 +79,31 @@ class FanIn(Pattern):
 
     def span(self, ndim: int) -> int | None:
         return 1 if ndim > 1 else None
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        if dim == 0:
+            return self
+        columns = matrix_shape(shape)[1]
+        kept = self.kept(columns)
+        return FanIn(k=round(kept * stop / columns) - round(kept * start / columns))
+
+    def towards(self, share: float) -> Pattern:
+        """A larger fan-in; of a fan-in given as `k` the dense one isn't known, so it is reached at once."""
+        if share >= 1 or self.sparsity is None:
+            return self
+        return FanIn(round(self.sparsity * max(share, 0.0), 6))
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return ("Condensed()",)
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """The same number in every row; rows that keep nothing (ablated neurons) don't count."""
+        counts = mask.sum(1)
+        active = counts[counts > 0]
+        constant = len(mask) > 1 and len(active) > 0 and bool((active == active[0]).all())
+        return cls(k=int(active[0])) if constant else None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
         columns = matrix_shape(shape)[1]

@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import comb, prod
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ._checks import as_count, check_n_of_m
+from ._checks import as_count, as_matrix, check_n_of_m, check_scores, matrix_shape
 from ._rank import tame
+from ._text import INT, Form
 from ._transport import assign
-from .base import BLOCKING, Cost, Pattern, as_matrix, check_scores
+from .base import BLOCKING, Cost, Pattern
+from .nm import NM, aligned, grouped
 
 _MOST_PATTERNS = 4096
+_RECOGNISED = (1, 2, 4, 8, 16, 32, 64)  # g, the smallest first: its multiples hold as well
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class GroupedNM(Pattern):
     m: int
     g: int
 
+    schedule: ClassVar[str] = "decay"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("1:8:g16", f"{INT}:{INT}:g{INT}", lambda n, m, g: GroupedNM(int(n), int(m), int(g))),
+    )
+
     def __post_init__(self) -> None:
         for name in ("n", "m", "g"):
             object.__setattr__(self, name, as_count(name, getattr(self, name)))
@@ -76,7 +85,7 @@ class GroupedNM(Pattern):
 
     @property
     def chunk(self) -> int:
-        """Rows of a whole chunk: C(m, n) * g.
+        """Rows of a full chunk: C(m, n) * g.
 
         Examples
         --------
@@ -103,13 +112,13 @@ class GroupedNM(Pattern):
         chunks, blocks = -(-rows // self.chunk), -(-columns // self.m)
         lines = pad(matrix, (0, -columns % self.m)).view(rows, blocks, self.m).movedim(1, 0)
         choices = _choices(self.n, self.m).to(matrix.device)
-        whole = rows - rows % self.chunk
+        full = rows - rows % self.chunk
         used = torch.full((blocks, chunks * self.chunk), -1, dtype=torch.int64, device=matrix.device)
-        if whole:
-            problems = lines[:, :whole].reshape(-1, self.chunk, self.m)
-            used[:, :whole] = assign(problems, choices, self.g).view(blocks, whole)
-        if rows > whole:
-            used[:, whole:rows] = assign(lines[:, whole:].contiguous(), choices, self.g)
+        if full:
+            problems = lines[:, :full].reshape(-1, self.chunk, self.m)
+            used[:, :full] = assign(problems, choices, self.g).view(blocks, full)
+        if rows > full:
+            used[:, full:rows] = assign(lines[:, full:].contiguous(), choices, self.g)
         return used.view(blocks, chunks, self.chunk)
 
     def pick(self, scores: Tensor) -> Tensor:
@@ -126,6 +135,39 @@ class GroupedNM(Pattern):
 
     def span(self, ndim: int) -> int:
         return self.chunk if ndim > 1 else self.m
+
+    @property
+    def period(self) -> int:
+        return self.m
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        return self if aligned(start, stop, (self.chunk, self.m)[dim], matrix_shape(shape)[dim]) else None
+
+    def towards(self, share: float) -> Pattern:
+        return self if share >= 1 else NM(self.n, self.m).towards(share)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return NM(self.n, self.m).formats
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """An n:m whose choices are equally popular in each chunk of rows; a shorter last chunk is free."""
+        found = NM.recognise(mask)
+        if found is None or comb(found.m, found.n) > _MOST_PATTERNS:
+            return None
+        rows, choices = mask.shape[0], comb(found.m, found.n)
+        bits = torch.arange(found.m, device=mask.device)
+        words = (grouped(mask, found.m)[:, : mask.shape[1] // found.m].long() << bits).sum(2)
+        for g in _RECOGNISED:
+            chunk = choices * g
+            if rows < max(chunk, 2 * choices):
+                return None
+            runs = words[: rows - rows % chunk].view(rows // chunk, chunk, -1).sort(1).values
+            runs = runs.view(rows // chunk, choices, g, -1)
+            if bool((runs == runs[:, :, :1]).all()) and bool((runs[:, 1:, 0] != runs[:, :-1, 0]).all()):
+                return cls(found.n, found.m, g)
+        return None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
         """1 - n / m: exact where m divides the columns or the chunk divides the rows, else what to expect.

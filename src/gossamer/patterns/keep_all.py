@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from ._text import Form
 from .base import STREAMING, Cost, Pattern
 
 
@@ -24,6 +26,8 @@ class KeepAll(Pattern):
     'keep all'
     """
 
+    forms: ClassVar[tuple[Form, ...]] = (Form("keep all", "keep[ -]all", lambda: KeepAll()),)
+
     def pick(self, scores: Tensor) -> Tensor:
         return torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
 
@@ -36,6 +40,13 @@ class KeepAll(Pattern):
     @property
     def cost(self) -> Cost:
         return STREAMING
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        return self
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        return cls() if bool(mask.all()) else None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
         return 0.0

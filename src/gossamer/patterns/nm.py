@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from ._checks import as_count, check_n_of_m
+from ._checks import as_count, as_matrix, check_n_of_m, matrix_shape
 from ._rank import keep_top_rows
-from .base import BLOCKING, Cost, Pattern, as_matrix, matrix_shape
+from ._text import INT, Form
+from .base import BLOCKING, WASTE, Choice, Cost, Pattern
+from .unstructured import Unstructured
+
+_USUAL = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m that are recognised for every n, the usual ones first
+_WIDEST = 256  # and up to this m for n = 2, the n of sparse tensor cores
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,9 @@ class NM(Pattern):
     n: int
     m: int
 
+    schedule: ClassVar[str] = "decay"
+    forms: ClassVar[tuple[Form, ...]] = (Form("2:4", f"{INT}:{INT}", lambda n, m: NM(int(n), int(m))),)
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", as_count("n", self.n))
         object.__setattr__(self, "m", as_count("m", self.m))
@@ -43,10 +53,10 @@ class NM(Pattern):
     def pick(self, scores: Tensor) -> Tensor:
         matrix = as_matrix(scores)
         rows, columns = matrix.shape
-        whole = columns - columns % self.m
+        full = columns - columns % self.m
         mask = torch.empty(matrix.shape, dtype=torch.bool, device=scores.device)
-        mask[:, :whole] = keep_top_rows(matrix[:, :whole].reshape(-1, self.m), self.n).view(rows, whole)
-        mask[:, whole:] = keep_top_rows(matrix[:, whole:], self.n)
+        mask[:, :full] = keep_top_rows(matrix[:, :full].reshape(-1, self.m), self.n).view(rows, full)
+        mask[:, full:] = keep_top_rows(matrix[:, full:], self.n)
         return mask.view(scores.shape)
 
     @property
@@ -56,6 +66,41 @@ class NM(Pattern):
     def span(self, ndim: int) -> int:
         return 1 if ndim > 1 else self.m
 
+    @property
+    def period(self) -> int:
+        return self.m
+
+    def choice(self, rows: int) -> Choice:
+        return Choice(self.n, self.m)
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        return self if dim == 0 or aligned(start, stop, self.m, matrix_shape(shape)[1]) else None
+
+    def towards(self, share: float) -> Pattern:
+        kept = kept_on_the_way(self.n, self.m, share)
+        return NM(kept, self.m) if kept < self.m else Unstructured(0.0)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        packed = f"PackedNM({self.n}, {self.m})"
+        if self.n != 2 or self.m < 4:
+            return (packed,)
+        # Any two rows share the four columns that they keep; of 2:4, all rows do.
+        return (packed, f"PackedVNM({2 if self.m > 4 else 'all'!r}, 2, {self.m})")
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """The n:m that the mask has without waste, m as small as possible; else the first with little."""
+        kept, size = int(mask.sum()), mask.numel()
+        found = []
+        for m in (*_USUAL, *widths_of_two(mask)):
+            n = int(grouped(mask, m).sum(2).max()) if m <= mask.shape[1] and m < size else m  # one group tells nothing
+            if n < m and n * size <= WASTE * kept * m:
+                found.append(cls(n, m))
+        exact = [one for one in found if round((1 - one.sparsity_of(mask.shape)) * size) == kept]
+        # 1:2 is 2:4 as well, and that is what hardware has
+        return min(exact, key=lambda one: (one.m == 2, one.m)) if exact else found[0] if found else None
+
     def sparsity_of(self, shape: Sequence[int]) -> float:
         columns = matrix_shape(shape)[1]
         if not prod(shape):
@@ -64,3 +109,36 @@ class NM(Pattern):
 
     def __str__(self) -> str:
         return f"{self.n}:{self.m}"
+
+
+def aligned(start: int, stop: int, m: int, size: int) -> bool:
+    """Does a slice of `size` columns (or rows) begin and end between groups of m?"""
+    return start % m == 0 and (stop % m == 0 or stop == size)
+
+
+def kept_on_the_way(n: int, m: int, share: float) -> int:
+    """How many of m stay when `share` of the way to n:m is done.
+
+    Examples
+    --------
+    >>> [kept_on_the_way(2, 8, share) for share in (0.0, 0.55, 0.7, 0.85, 1.0)]
+    [8, 5, 4, 3, 2]
+    """
+    return min(m, max(n, round(m - share * (m - n))))
+
+
+def grouped(mask: Tensor, m: int) -> Tensor:
+    """A mask as [rows, groups, m]; what the last group lacks is False."""
+    return pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m)
+
+
+def widths_of_two(mask: Tensor) -> Iterator[int]:
+    """Every m, the widest first, for which a mask may be 2:m with little waste: its rows must need all groups."""
+    rows, columns = mask.shape
+    groups = -(-int(mask.sum(1).max()) // 2) if rows else 0
+    if not groups or 2 * groups * rows > WASTE * int(mask.sum()):
+        return
+    widest = columns if groups == 1 else (columns - 1) // (groups - 1)
+    for m in range(min(widest, _WIDEST), max(-(-columns // groups), 4) - 1, -1):
+        if int(grouped(mask, m).sum(2).max()) <= 2:
+            yield m

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import ClassVar
 
 from torch import Tensor
 
+from ._text import NUMBER, Form
 from .base import STREAMING, Cost, Pattern
 
 
@@ -31,6 +34,11 @@ class Threshold(Pattern):
 
     t: float
 
+    ranks: ClassVar[bool] = False
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("|x| > 0.01", rf"(?:\|x\| ?)?> ?{NUMBER}", lambda t: Threshold(float(t))),
+    )
+
     def __post_init__(self) -> None:
         if isinstance(self.t, bool) or not isinstance(self.t, Real):
             raise TypeError(f"Threshold needs a number, got {self.t!r} of type {type(self.t).__name__}.")
@@ -44,6 +52,9 @@ class Threshold(Pattern):
     @property
     def cost(self) -> Cost:
         return STREAMING
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        return self
 
     def __str__(self) -> str:
         return f"|x| > {self.t!r}"

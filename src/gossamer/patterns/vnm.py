@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
-import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from ._checks import as_count
-from ._columns import best_columns
-from ._rank import keep_top_rows, tame
-from .base import BLOCKING, MATERIALIZING, Cost, Pattern, as_matrix
-from .nm import NM
+from ._text import INT, Form
+from .base import Choice, Cost, Pattern
+from .nm import grouped, widths_of_two
+from .shared_nm import SharedNM, check_rows
+
+#: Rows that are recognised as sharing columns, the most first. Two rows of 2:m always share 4.
+_RECOGNISED = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16, 8, 4)
 
 
 @dataclass(frozen=True)
 class VNM(Pattern):
     """Each block of v rows keeps 4 of each m columns, and each of its rows 2 of those 4, as sparse tensor cores need.
 
-    The 4 columns are those that let the rows keep the largest sum of scores: the best of all for m <= 16 (sums in the
+    The 4 columns are those that let the rows keep the largest sum of scores: the best of all for m <= 32 (sums in the
     precision of the scores), and a choice that no exchange of one column improves above it. Among equals lower
     columns stay.
 
@@ -52,12 +53,14 @@ class VNM(Pattern):
     n: int
     m: int
 
+    schedule: ClassVar[str] = "decay"
+    forms: ClassVar[tuple[Form, ...]] = (
+        Form("64:2:8", f"{INT}:{INT}:{INT}", lambda v, n, m: VNM(int(v), int(n), int(m))),
+        Form("all:2:8", f"all:{INT}:{INT}", lambda n, m: VNM("all", int(n), int(m))),
+    )
+
     def __post_init__(self) -> None:
-        if isinstance(self.v, str):
-            if self.v != "all":
-                raise ValueError(f'v must be an integer >= 1 or "all", got {self.v!r}.')
-        else:
-            object.__setattr__(self, "v", as_count("v", self.v))
+        check_rows(self.v)
         object.__setattr__(self, "n", as_count("n", self.n))
         object.__setattr__(self, "m", as_count("m", self.m))
         if self.n != 2:
@@ -67,44 +70,52 @@ class VNM(Pattern):
         if self.m < 4:
             raise ValueError(f"VNM shares 4 of each m columns, so m must be at least 4; got m={self.m}.")
 
+    @property
+    def _shared(self) -> SharedNM:
+        return SharedNM(self.v, 4, 2, self.m)
+
     def pick(self, scores: Tensor) -> Tensor:
-        matrix = as_matrix(scores)
-        rows, columns = matrix.shape
-        height = rows if self.v == "all" else min(self.v, rows)
-        if height <= 1 or self.m == 4:
-            return NM(2, self.m).pick(scores)  # a row alone shares its columns with nobody
-        whole = columns - columns % self.m
-        mask = torch.zeros(matrix.shape, dtype=torch.bool, device=scores.device)
-        for part, width in ((slice(whole), self.m), (slice(whole, None), columns - whole)):
-            if width and matrix[:, part].numel():
-                mask[:, part] = _select(matrix[:, part], height, width)
-        return mask.view(scores.shape)
+        return self._shared.pick(scores)
 
     @property
     def cost(self) -> Cost:
-        return MATERIALIZING if self.v == "all" else BLOCKING
+        return self._shared.cost
 
     def span(self, ndim: int) -> int | None:
-        if ndim < 2:
-            return None if self.v == "all" else self.m
-        return None if self.v == "all" else self.v
+        return self._shared.span(ndim)
+
+    @property
+    def period(self) -> int:
+        return self.m
+
+    def choice(self, rows: int) -> Choice:
+        return self._shared.choice(rows)
+
+    def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
+        return None if self._shared.portion(shape, dim, start, stop) is None else self
+
+    def towards(self, share: float) -> Pattern:
+        """More of each m, and more shared columns: for 64:2:8 64:5:8 of 6, 64:4:8 of 5, 64:3:8 of 5."""
+        return self if share >= 1 else self._shared.towards(share)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        return (f"PackedVNM({self.v!r}, 2, {self.m})", f"PackedNM(2, {self.m})")
+
+    @classmethod
+    def recognise(cls, mask: Tensor) -> Self | None:
+        """A 2:m whose rows share columns, with as many rows in a block as possible."""
+        rows = len(mask)
+        for m in widths_of_two(mask):
+            groups = grouped(mask, m)
+            for v in (rows, *(v for v in _RECOGNISED if v < rows)) if m > 4 and rows > 2 else ():
+                used = pad(groups, (0, 0, 0, 0, 0, -rows % v)).view(-1, v, *groups.shape[1:]).any(1)
+                if int(used.sum(-1).max()) <= 4:
+                    return cls("all" if v == rows else v, 2, m)
+        return None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
-        return NM(2, self.m).sparsity_of(shape) if prod(shape) else 0.0
+        return self._shared.sparsity_of(shape)
 
     def __str__(self) -> str:
         return f"{self.v}:{self.n}:{self.m}"
-
-
-def _select(scores: Tensor, height: int, m: int) -> Tensor:
-    """Mask of a matrix whose columns are a multiple of m, by blocks of `height` rows."""
-    rows, columns = scores.shape
-    tall, groups = -(-rows // height), columns // m
-    # Rows of zeros at the bottom add the same to every choice.
-    tiles = pad(tame(scores), (0, 0, 0, tall * height - rows)).view(tall, height, groups, m)
-    chosen = best_columns(tiles.permute(3, 1, 0, 2).reshape(m, height, tall * groups))
-    shared = chosen.t().reshape(tall, groups, -1).repeat_interleave(height, 0)[:rows]
-    lines = scores.reshape(rows, groups, m)
-    kept = keep_top_rows(lines.gather(2, shared).flatten(0, 1), 2).view(shared.shape)
-    mask = torch.zeros(lines.shape, dtype=torch.bool, device=scores.device)
-    return mask.scatter_(2, shared, kept).view(rows, columns)

@@ -8,11 +8,13 @@
 [('0.weight', 0.5), ('2.weight', 0.5)]
 """
 
-from gossamer.prune.curvature import Gram
 from gossamer.prune.distill import Distill, distill_hidden, distill_logits
-from gossamer.prune.methods import OBS, Known, Magnitude, Method, Pruned, SparseGPT, Wanda
+from gossamer.prune.gram import Gram
+from gossamer.prune.methods import ByScore, Known, Method, Pruned
+from gossamer.prune.obs import OBS
 from gossamer.prune.once import oneshot
 from gossamer.prune.report import LayerReport, Report
+from gossamer.prune.sparsegpt import SparseGPT
 from gossamer.prune.staged import gradual
 
 __all__ = [
@@ -20,10 +22,9 @@ __all__ = [
     "gradual",
     "Report",
     "LayerReport",
-    "Magnitude",
-    "Wanda",
     "SparseGPT",
     "OBS",
+    "ByScore",
     "Distill",
     "distill_hidden",
     "distill_logits",

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from gossamer.prune.fisher import BlockFisher
-from gossamer.prune.layers import Layer
+from gossamer.methods import Layer
+from gossamer.scores import Collector
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -38,7 +38,7 @@ def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str |
     if calibration is None:
         if needed_by:
             raise ValueError(
-                f"method {needed_by!r} needs calibration: pass some batches of typical inputs "
+                f"{needed_by} needs calibration: pass some batches of typical inputs "
                 "(calibration=[...]), or use method='magnitude'"
             )
         return []
@@ -55,7 +55,7 @@ def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str |
         for tensor in _tensors(batch):
             if homes and str(tensor.device) not in homes:
                 raise ValueError(
-                    f"calibration batch {number} lies on {tensor.device}, the model on {', '.join(sorted(homes))}: "
+                    f"calibration batch {number} is on {tensor.device}, the model on {', '.join(sorted(homes))}: "
                     "move one to the other first, e.g. batch.to(device)"
                 )
             if tensor.numel() == 0:
@@ -97,19 +97,35 @@ def add_gradients(
     call: Callable[[nn.Module, Any], Any],
     parts: Sequence[Any],
     loss: Loss | None,
-    layers: Mapping[str, Layer],
-    fishers: Mapping[str, BlockFisher],
+    collectors: Mapping[Layer, Collector],
+    probe: bool = True,
 ) -> None:
-    """One gradient of the loss for each part of the calibration data, taken in by the layers' Fisher matrices."""
-    weights = {name: layer.dense().clone().requires_grad_() for name, layer in layers.items()}
+    """One gradient of the loss for each part of the calibration data, taken in by the layers' collectors.
+
+    Parameters
+    ----------
+    model, call
+        ``call(model, part)`` is the output.
+    parts
+        Of the calibration data, one for each gradient.
+    loss
+        ``loss(output, part)``; None: the output's own, or a random projection of the output.
+    collectors
+        What takes in the gradients of each layer.
+    probe
+        Does a random projection do where there is no loss? Its gradients say how the loss curves, not where it falls.
+    """
+    layers = list(collectors)
+    weights = {x.parameter_name: x.dense() for x in layers}
+    weights = {name: weight.clone().requires_grad_() for name, weight in weights.items()}
     runner = _Run(model, call)
     generator = torch.Generator().manual_seed(0)
     for number, part in enumerate(parts):
         with torch.enable_grad():
             output = functional_call(runner, {f"model.{n}": w for n, w in weights.items()}, (part,))
-            value = _loss(output, part, loss, generator)
+            value = _loss(output, part, loss, generator, probe)
             grads = torch.autograd.grad(value, list(weights.values()), allow_unused=True)
-        for (name, layer), grad in zip(layers.items(), grads, strict=True):
+        for name, grad in zip(weights, grads, strict=True):
             if grad is None:
                 continue
             if not bool(grad.isfinite().all()):
@@ -117,10 +133,12 @@ def add_gradients(
                     f"the gradient of {name!r} for calibration part {number} holds NaN or infinity: look for overflow "
                     "in half precision or a loss that isn't finite, or leave that batch out"
                 )
-            fishers[name].add(layer.matrix(grad))
+            for layer in layers:
+                if layer.parameter_name == name:
+                    collectors[layer].add(layer.matrix(grad))
 
 
-def _loss(output: Any, part: Any, loss: Loss | None, generator: torch.Generator) -> Tensor:
+def _loss(output: Any, part: Any, loss: Loss | None, generator: torch.Generator, probe: bool) -> Tensor:
     if loss is not None:
         value = loss(output, part)
         if not isinstance(value, Tensor) or value.numel() != 1 or not value.requires_grad:
@@ -129,6 +147,11 @@ def _loss(output: Any, part: Any, loss: Loss | None, generator: torch.Generator)
     own = getattr(output, "loss", None)
     if isinstance(own, Tensor):
         return own
+    if not probe:
+        raise ValueError(
+            "this score needs the gradient of a loss, and the model's output has no .loss: pass loss=, a function of "
+            "(output, batch)"
+        )
     return _probe(output, part, generator)
 
 

@@ -1,7 +1,8 @@
 """Seeing which activations meet which weight, wherever in a forward pass that happens.
 
-Layers are recognised by their weight, not by their class: whoever calls ``F.linear``, ``torch.addmm`` or a convolution
-with a weight that is watched is seen, so modules that reach into others (``nn.MultiheadAttention``) are too.
+Layers are recognised by the memory of their weight, not by their class: whoever multiplies with a weight that is
+watched, with a part of it (one expert) or with several at once (q, k and v together) is seen, so modules that reach
+into others (``nn.MultiheadAttention``) are too.
 """
 
 from __future__ import annotations
@@ -11,13 +12,20 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from gossamer.prune.curvature import Gram
+from gossamer.prune.gram import Gram
+from gossamer.prune.windows import Geometry, columns, geometry
 
+_PRODUCTS = {torch.mm, torch.bmm, torch.matmul, Tensor.mm, Tensor.bmm, Tensor.matmul, Tensor.__matmul__}
 _CONVOLUTIONS = {torch.conv1d, torch.conv2d, torch.conv3d, F.conv1d, F.conv2d, F.conv3d}
+_TRANSPOSED = {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
+_TRANSPOSED |= {F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d}
+_ARGUMENTS = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+_OF_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
+_ORDINARY = (Tensor, nn.Parameter)  # others, such as sparse weights, are recognised by being the same object
 
 
 class _Met(NamedTuple):
@@ -25,7 +33,7 @@ class _Met(NamedTuple):
 
     x: Tensor
     version: int  # an activation that was changed in place is another one
-    how: tuple[Any, ...]
+    how: Geometry | None
     part: Gram
 
 
@@ -37,7 +45,9 @@ class Capture(TorchFunctionMode):
     Parameters
     ----------
     weights
-        The tensors to watch, as the forward pass will see them, by name.
+        The tensors to watch, by name: views of what the forward pass will see.
+    limit, align
+        Bytes that one sum may take, and of what its blocks are a multiple; see :class:`Gram`.
 
     Examples
     --------
@@ -51,11 +61,17 @@ class Capture(TorchFunctionMode):
              [2., 4.]]])
     """
 
-    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], limit: float = float("inf"), align: int = 8) -> None:
         super().__init__()
         self.grams: dict[str, Gram] = {}
-        self._names = {id(weight): name for name, weight in weights.items()}
-        self._weights = dict(weights)  # keeps them alive, and so their ids their own
+        self._empty = Gram(limit=limit, align=align)
+        self._weights = dict(weights)  # keeps them alive, and so their memory their own
+        self._places: dict[int, list[tuple[int, int, str]]] = {}
+        self._others = {id(weight): [name] for name, weight in weights.items() if type(weight) not in _ORDINARY}
+        for name, weight in weights.items():
+            if type(weight) in _ORDINARY:
+                storage, first, last = _memory(weight)
+                self._places.setdefault(storage, []).append((first, last, name))
         self._met: list[_Met] = []
         self._calls: dict[str, list[int]] = {}
 
@@ -69,25 +85,45 @@ class Capture(TorchFunctionMode):
             self._meet(_arg(args, kwargs, 1, "weight"), _arg(args, kwargs, 0, "input"))
         elif func is torch.addmm:
             self._meet(_arg(args, kwargs, 2, "mat2"), _arg(args, kwargs, 1, "mat1"))
-        elif func in _CONVOLUTIONS:
-            names = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
+        elif func in _PRODUCTS:
+            self._product(*args)
+        elif func in _CONVOLUTIONS or func in _TRANSPOSED:
+            names = _OF_TRANSPOSED if func in _TRANSPOSED else _ARGUMENTS
             given = dict(zip(names, args, strict=False)) | kwargs
-            self._meet(given["weight"], given["input"], given)
+            self._meet(given["weight"], given["input"], geometry(given, func in _TRANSPOSED))
         return func(*args, **kwargs)
 
-    def _meet(self, weight: Any, x: Any, convolution: dict[str, Any] | None = None) -> None:
-        name = self._names.get(id(weight))
-        if name is None or not isinstance(x, Tensor):
+    def _product(self, x: Any, weight: Any = None) -> None:
+        """X @ weight; of three dimensions, every expert meets inputs of its own."""
+        if isinstance(weight, Tensor) and weight.dim() == 3 and isinstance(x, Tensor) and x.dim() == 3:
+            if self._names(weight) and len(x) == len(weight):
+                for each, matrix in zip(x, weight, strict=True):
+                    self._meet(matrix, each)
+        else:
+            self._meet(weight, x)
+
+    def _names(self, weight: Any) -> list[str]:
+        """The watched weights within the memory of this one."""
+        if type(weight) not in _ORDINARY:
+            return self._others.get(id(weight), [])
+        storage, first, last = _memory(weight)
+        places = self._places.get(storage, ())
+        return [name for start, stop, name in places if first <= start and stop <= last]
+
+    def _meet(self, weight: Any, x: Any, how: Geometry | None = None) -> None:
+        names = self._names(weight)
+        if not names or not isinstance(x, Tensor):
             return
-        how = () if convolution is None else _geometry(convolution)
         same = [i for i, m in enumerate(self._met) if m.x is x and m.version == x._version and m.how == how]
         if not same:
-            part = Gram()
+            part = self._empty.copy()
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                part.add(columns(x.detach(), how))
+                for piece in columns(x.detach(), how):
+                    part.add(piece)
             same = [len(self._met)]
             self._met.append(_Met(x, x._version, how, part))
-        self._calls.setdefault(name, []).append(same[0])
+        for name in names:
+            self._calls.setdefault(name, []).append(same[0])
 
     def end_batch(self) -> None:
         """Add what the batch has brought to the sums, once for all layers that met the same activations."""
@@ -97,7 +133,7 @@ class Capture(TorchFunctionMode):
         for (numbers, _), names in teams.items():
             gram = self.grams.get(names[0])
             if gram is None:
-                gram = Gram()
+                gram = self._empty.copy()
             elif any(other is gram for name, other in self.grams.items() if name not in names):
                 gram = gram.copy()  # shared until now, no longer
             for number in numbers:
@@ -111,52 +147,9 @@ def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -
     return args[place] if len(args) > place else kwargs.get(name)
 
 
-def _geometry(given: dict[str, Any]) -> tuple[Any, ...]:
-    """Window, stride, padding, dilation and groups of a convolution, comparable."""
-    window = tuple(given["weight"].shape[2:])
-
-    def each(name: str, default: int) -> Any:
-        value = given.get(name, default)
-        if isinstance(value, str):
-            return value
-        return (value,) * len(window) if isinstance(value, int) else tuple(value) * (len(window) // len(value))
-
-    return window, each("stride", 1), each("padding", 0), each("dilation", 1), given.get("groups", 1)
-
-
-def columns(x: Tensor, how: tuple[Any, ...] = ()) -> Tensor:
-    """Activations as [groups, tokens, columns]: what each output of the layer is a weighted sum of.
-
-    Examples
-    --------
-    >>> import torch
-    >>> columns(torch.arange(4.0).view(1, 1, 4), ((2,), (1,), (0,), (1,), 1))
-    tensor([[[0., 1.],
-             [1., 2.],
-             [2., 3.]]])
-    """
-    if not how:
-        return x.reshape(1, -1, x.shape[-1])
-    window, stride, padding, dilation, groups = how
-    if x.dim() == len(window) + 1:
-        x = x[None]
-    x = _padded(x, window, padding, dilation)
-    for d, (size, step, gap) in enumerate(zip(window, stride, dilation, strict=True)):
-        x = x.unfold(d + 2, (size - 1) * gap + 1, step)[..., ::gap]
-    batch, channels = x.shape[:2]
-    places = x.shape[2 : 2 + len(window)]
-    x = x.reshape(batch, groups, channels // groups, places.numel(), -1)
-    return x.permute(1, 0, 3, 2, 4).reshape(groups, batch * places.numel(), -1)
-
-
-def _padded(x: Tensor, window: Any, padding: Any, dilation: Any) -> Tensor:
-    if padding == "valid":
-        return x
-    sides: list[int] = []
-    for d in reversed(range(len(window))):
-        if padding == "same":
-            total = dilation[d] * (window[d] - 1)
-            sides += [total // 2, total - total // 2]
-        else:
-            sides += [padding[d], padding[d]]
-    return F.pad(x, sides)
+def _memory(tensor: Tensor) -> tuple[int, int, int]:
+    """Which storage a tensor is in, and its first and last place there."""
+    with torch._C.DisableTorchFunction():
+        first = int(tensor.storage_offset())
+        reach = sum((n - 1) * int(step) for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+        return tensor.untyped_storage().data_ptr(), first, first + reach

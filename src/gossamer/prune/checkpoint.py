@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.prune.layers import Layer
+from gossamer.methods import Layer
 from gossamer.prune.report import LayerReport, layer_from_dict
 
 _PAGE = "progress.json"
+_VERSION = 2
 
 
 class Checkpoint:
@@ -40,11 +41,13 @@ class Checkpoint:
             self._check(task, layers)
             self.done = self.page["done"]
         else:
-            prints = {name: fingerprint(layer.dense()) for name, layer in layers.items()}
-            self.page = {"version": 1, "task": task, "weights": prints, "done": self.done}
+            prints = {name: fingerprint(layer.matrix(layer.dense())) for name, layer in layers.items()}
+            self.page = {"version": _VERSION, "task": task, "weights": prints, "done": self.done}
             self._write_page()
 
     def _check(self, task: dict[str, Any], layers: dict[str, Layer]) -> None:
+        if self.page["version"] != _VERSION:
+            raise ValueError(f"{self.folder} was written by another version of gossamer: take another folder")
         then, now = self.page["task"], json.loads(json.dumps(task))
         if then != now:
             differs = [key for key in {**then, **now} if then.get(key) != now.get(key)]
@@ -54,7 +57,7 @@ class Checkpoint:
                 "Take another folder, or delete this one."
             )
         for name, layer in layers.items():
-            if name not in self.page["done"] and fingerprint(layer.dense()) != self.page["weights"][name]:
+            if name not in self.page["done"] and fingerprint(layer.matrix(layer.dense())) != self.page["weights"][name]:
                 raise ValueError(f"{self.folder} was made for another model: the values of {name!r} differ")
 
     def save(self, name: str, weight: Tensor, mask: Tensor, report: LayerReport) -> None:
@@ -70,14 +73,15 @@ class Checkpoint:
         self._write_page()
 
     def load(self, name: str, layer: Layer) -> tuple[Tensor, Tensor, LayerReport]:
-        """Return a finished layer: its weight, what stayed, its report."""
+        """Return a finished layer: its weight and its mask as matrices, and its report."""
         from safetensors.torch import load_file
 
         entry = self.done[name]
         tensors = load_file(self.folder / entry["file"])
         weight, mask = tensors["weight"], tensors["mask"]
-        if tuple(weight.shape) != layer.shape or tuple(mask.shape) != layer.shape or mask.dtype != torch.bool:
-            raise ValueError(f"{self.folder / entry['file']} doesn't fit {name!r} of shape {layer.shape}")
+        shape = (layer.outputs, layer.inputs)
+        if tuple(weight.shape) != shape or tuple(mask.shape) != shape or mask.dtype != torch.bool:
+            raise ValueError(f"{self.folder / entry['file']} doesn't fit {name!r} of shape {shape}")
         return weight, mask, layer_from_dict(entry["report"])
 
     def _write_page(self) -> None:

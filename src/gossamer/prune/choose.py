@@ -15,15 +15,37 @@ Tensors are laid out with the batch last, [m, m, batch], so that every step is e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot, pad
 
 EXHAUSTIVE = 2048
-_VALUES = 1 << 23  # of a table of sets held at a time
+_VALUES = 1 << 23  # of a table of sets at a time
+
+
+def tiled(weight: Tensor, v: int, m: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """A matrix as [tiles, v, m], filled up with zeros, and the way back for a mask of that shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tiles, back = tiled(torch.arange(6.0).view(2, 3), 2, 2)
+    >>> tiles.shape, back(tiles).tolist()
+    (torch.Size([2, 2, 2]), [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
+    """
+    rows, columns = weight.shape
+    filled = pad(weight, (0, -columns % m, 0, -rows % v))
+    tall, groups = filled.shape[0] // v, filled.shape[1] // m
+
+    def back(mask: Tensor) -> Tensor:
+        return mask.view(tall, groups, v, m).transpose(1, 2).reshape(filled.shape)[:rows, :columns]
+
+    return filled.view(tall, v, groups, m).transpose(1, 2).reshape(-1, v, m), back
 
 
 def best_sets(weight: Tensor, inverse: Tensor, n: int, shared: int | None = None) -> Tensor:
@@ -101,7 +123,7 @@ def _values(w: Tensor, inverse: Tensor, n: int) -> Tensor:
 
 
 def quadratic(matrix: Tensor, vector: Tensor, sets: Tensor) -> Tensor:
-    """b_S^T (A_SS)^-1 b_S for every set S: [sets, batch], by Cholesky on whole rows of the batch at once.
+    """b_S^T (A_SS)^-1 b_S for every set S: [sets, batch], by Cholesky, over the batch at once.
 
     `matrix` is [m, m, batch] or [m, m, 1], `vector` [m, batch], `sets` int64 [sets, k].
     """
@@ -169,7 +191,7 @@ def _exchange(value: Tensor, m: int, shared: int) -> Tensor:
     every = torch.arange(tiles, device=value.device)
 
     def best(rest: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """The column that goes best with the rest, and the sum that the rows reach with it."""
+        """The column that is best with the rest, and the sum that the rows reach with it."""
         near = torch.stack([table[every, c] for c in rest])  # rest, tiles, m, rows
         taken = torch.stack(rest, 1)  # tiles, rest
         within = near.gather(2, taken[None, :, :, None].expand(len(rest), -1, -1, rows)).amax((0, 2))  # tiles, rows
@@ -197,7 +219,7 @@ def _exchange(value: Tensor, m: int, shared: int) -> Tensor:
 
 def _vote(value: Tensor, m: int, n: int, shared: int) -> Tensor:
     """Shared columns of each tile, bool [tiles, m]: those that most rows would keep if they were alone."""
-    wanted = torch.nn.functional.one_hot(_sets(m, n, value.device)[value.argmax(0)], m)  # tiles, rows, n, m
+    wanted = one_hot(_sets(m, n, value.device)[value.argmax(0)], m)  # tiles, rows, n, m
     columns = wanted.sum((1, 2)).topk(shared, dim=1).indices
     return torch.zeros(wanted.shape[0], m, dtype=torch.bool, device=value.device).scatter_(1, columns, True)
 
@@ -221,7 +243,7 @@ def _pairwise(w: Tensor, inverse: Tensor, n: int) -> Tensor:
             w.addcmul_(row, w[i, every] / pivot, value=-1)
             f.addcmul_(row[:, None], (row / pivot)[None], value=-1)
             alive[i, every] = False
-            # what is gone keeps a harmless diagonal: it is never looked at again
+            # a removed weight keeps a harmless diagonal: it is never read again
             w[i, every], f[i, :, every], f[:, i, every], f[i, i, every] = 0, 0, 0, 1
         left -= gone.shape[1]
     return alive

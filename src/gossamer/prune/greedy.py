@@ -1,8 +1,8 @@
-"""Greedy removal with updates: one weight (or tile of weights) after the other, the cheapest first.
+"""Greedy removal with updates: one weight (or unit of weights) after the other, the cheapest first.
 
-Within each block of the Fisher inverse, the unit whose removal costs least goes, the others make up for it, and what
-that has cost is noted as the unit's score; until nothing is left. The scores of all blocks are then comparable: a
-pattern that drops the lowest ones drops, in every block, what greedy removal took first.
+Within each block of the Fisher inverse, the unit that costs least is removed, the others make up for it, and the cost
+is the unit's score; until nothing is left. The scores of all blocks are then comparable: a pattern that drops the
+lowest ones drops, in every block, what greedy removal took first.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from torch import nn
 from gossamer.formats import Format, Masked, as_format
 from gossamer.models.names import Where
 from gossamer.prune.calibration import Loss, gather, run
-from gossamer.prune.driver import How, Job, Metric, plan
-from gossamer.prune.methods import Method, as_method
+from gossamer.prune.job import MEMORY, Job, Metric
+from gossamer.prune.plan import By, How, plan
 from gossamer.prune.report import Report
 
 
@@ -23,7 +23,7 @@ def oneshot(
     model: nn.Module,
     how: How | Mapping[str, How],
     calibration: Iterable[Any] | None = None,
-    method: str | Method = "sparsegpt",
+    method: By = None,
     *,
     where: Where = None,
     format: Format | None = None,
@@ -33,35 +33,39 @@ def oneshot(
     forward: Callable[[nn.Module, Any], Any] | None = None,
     device: torch.device | str | None = None,
     offload: bool = False,
+    memory: float = MEMORY,
     checkpoint: str | os.PathLike[str] | None = None,
     show_progress: bool | None = None,
 ) -> Report:
     """Prune a trained model in place, without training: calibrated, layer after layer.
 
     The model is walked block by block. The inputs of a block come from the blocks before it, already pruned, so later
-    layers make up for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention`` and transformers' Conv1D
-    are taken; everything else, and every layer not asked for, stays bit for bit as it was.
+    layers make up for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention``, transformers' Conv1D and
+    the experts of its mixture-of-experts models are taken; everything else, and every layer not asked for, stays bit
+    for bit as it was. The report says what was left and why.
 
     Parameters
     ----------
     model
         Any module. Its weights end as sparse tensors; their identity as parameters stays.
     how
-        A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), or ``{glob of names: pattern or None}``, of which the
-        first that fits decides.
+        A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), a sparsifier (a pattern with a score), or
+        ``{glob of names: one of these or None}``, of which the first that fits decides.
     calibration
         Batches of typical inputs: each a tensor, a tuple of arguments or a dict of keyword arguments, on the model's
         device. A few hundred samples are plenty. "magnitude" needs none.
     method
-        "magnitude", "wanda", "sparsegpt", "obs", or one of :class:`Magnitude`, :class:`Wanda`, :class:`SparseGPT`,
-        :class:`OBS` with settings, or a :class:`Method` of your own.
+        "magnitude", "wanda", "sparsegpt", "obs" or the name of another score; :class:`SparseGPT` or :class:`OBS` with
+        settings; any score, such as ``gs.Wanda()`` or one of your own, or a sparsifier, for its score; or a
+        :class:`Method` of your own. None: the score of the sparsifier that `how` is, or "sparsegpt".
     where
-        Names to take: a glob, several, or a predicate of the name; all by default.
+        Names to take: a glob, several, or a predicate of the name; all by default, but for embeddings, output layers
+        tied to one and depthwise convolutions, which have to be named.
     format
         ``gs.Masked()`` by default; ``gs.pack_`` makes it fast.
     loss
-        ``loss(output, batch)``, for ``OBS("fisher")`` only. By default the output's own ``.loss``, and where there is
-        none the distance to the dense model's outputs.
+        ``loss(output, batch)``, for methods that need gradients. By default the output's own ``.loss``; where there is
+        none, second-order methods (OBS, Fisher) take the distance to the dense model's outputs.
     metric
         ``metric(model)``, taken before and after for the report.
     refine
@@ -72,8 +76,11 @@ def oneshot(
         Where to compute; one block at a time is brought there, so the model may be larger than that device.
     offload
         Keep activations between blocks on the CPU (always so with `device`).
+    memory
+        Bytes for what is gathered of one layer: its X Xᵀ with what is computed from it, or its Fisher matrix. A layer
+        whose X Xᵀ would take more is pruned by diagonal blocks of it, and its notes say so.
     checkpoint
-        A folder for finished layers. Stop at any time; the same call goes on from there.
+        A folder for finished layers. Stop at any time; the same call continues from there.
     show_progress
         None: if standard error is a terminal.
 
@@ -85,18 +92,19 @@ def oneshot(
     Examples
     --------
     >>> import torch, gossamer as gs
-    >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+    >>> model = torch.nn.Sequential(torch.nn.Linear(16, 32, bias=False), torch.nn.ReLU(), torch.nn.Linear(32, 4))
     >>> batches = [torch.randn(64, 16) for _ in range(4)]
     >>> report = gs.prune.oneshot(model, gs.NM(2, 4), batches, method="sparsegpt")
-    >>> report.sparsity, model[0].weight.sparsity
+    >>> print(report.taken)
+    taken 2 weights, 99.4 % of all parameters; left: 0.6 % because they are vectors
+    >>> report.sparsity_of_taken, model[0].weight.sparsity
     (0.5, 0.5)
     """
     started = time.perf_counter()
-    chosen = as_method(method)
-    layers = plan(model, how, where)
+    work = plan(model, how, where, method)
     place = None if device is None else torch.device(device)
-    job = Job(model, chosen, layers, refine, loss, forward or run, place, offload)
-    batches = gather(calibration, model, None if chosen.needs == "nothing" else chosen.name)
+    job = Job(model, work, refine, loss, forward or run, place, offload, memory)
+    batches = gather(calibration, model, work.method.name if work.method.needs else None)
     format = Masked() if format is None else as_format(format)
     before = None if metric is None else float(metric(model))
     report = job.run(batches, format=format, checkpoint=checkpoint, show_progress=show_progress)

@@ -1,4 +1,4 @@
-"""Repair: what the survivors should be, once it is settled what goes."""
+"""Repair: new values for the weights that stay, once it is decided which are removed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from gossamer.prune.gram import Gram
 from gossamer.prune.sweep import solve_spd
 
 _VALUES = 1 << 22  # of inverse matrices worked on at a time
 
 
 def repair(weight: Tensor, mask: Tensor, inverse: Tensor) -> Tensor:
-    """The closed-form update w - F^-1 s, s = ((F^-1)_PP)^-1 w_P, of what stays when P goes: [rows, columns].
+    """The closed-form update w - F^-1 s, s = ((F^-1)_PP)^-1 w_P, of what stays when P is removed: [rows, columns].
 
     Parameters
     ----------
@@ -46,29 +47,38 @@ def repair(weight: Tensor, mask: Tensor, inverse: Tensor) -> Tensor:
     return out
 
 
-def least_squares(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, steps: int) -> Tensor:
-    """Values of the survivors that come closest to the dense outputs: min |(new - weight) X| by conjugate gradients.
+def least_squares(weight: Tensor, start: Tensor, mask: Tensor, gram: Gram, steps: int) -> Tensor:
+    """Values of what stays that come closest to the dense outputs: min |(new - weight) X| by conjugate gradients.
 
     Parameters
     ----------
     weight
-        The dense weight, [groups, rows, columns].
+        The dense weight, [rows, columns].
     start
         What to begin with: zero where the mask is False.
     mask
         True where a value may differ from zero.
-    hessian
-        X X^T, [groups, columns, columns].
+    gram
+        X X^T.
     steps
-        Products with the Hessian, at most; the answer is never worse than `start`.
+        Products with X X^T, at most; the answer is never worse than `start`.
 
     Examples
     --------
     >>> import torch
-    >>> w, mask = torch.tensor([[[2.0, 3.0]]]), torch.tensor([[[False, True]]])
-    >>> least_squares(w, w * mask, mask, torch.tensor([[[2.0, 1.0], [1.0, 2.0]]]), steps=1)
-    tensor([[[0., 4.]]])
+    >>> w, mask = torch.tensor([[2.0, 3.0]]), torch.tensor([[False, True]])
+    >>> least_squares(w, w * mask, mask, Gram(torch.tensor([[[2.0, 1.0], [1.0, 2.0]]])), steps=1)
+    tensor([[0., 4.]])
     """
+    grouped = [x.view(gram.groups, -1, x.shape[1]) for x in (weight, start, mask)]
+    new = torch.empty_like(grouped[1])
+    for columns, part in gram.blocks():
+        dense, first, kept = (x[:, :, columns] for x in grouped)
+        new[:, :, columns] = _conjugate_gradients(dense, first, kept, part.to(start.device), steps)
+    return new.view_as(start)
+
+
+def _conjugate_gradients(weight: Tensor, start: Tensor, mask: Tensor, hessian: Tensor, steps: int) -> Tensor:
     scale = hessian.diagonal(dim1=1, dim2=2)[:, None].clamp(min=1e-12 * float(hessian.diagonal(dim1=1, dim2=2).max()))
     scale = scale.clamp(min=torch.finfo(hessian.dtype).tiny)
     x = start.to(hessian.dtype)

@@ -5,12 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from gossamer.methods import Layer, Left, taken_and_left
 
 
 @dataclass(frozen=True)
@@ -29,9 +33,9 @@ class LayerReport:
     pattern: str
     sparsity: float
     kept_energy: float
-    """Share of the sum of squares of the dense weight that lies where values stayed."""
+    """Share of the sum of squares of the dense weight at the positions that are kept."""
     error: float | None = None
-    """|(new - dense) X|^2 / |dense X|^2 on the calibration inputs; None without any."""
+    """|(new - dense) X|^2 / |dense X|^2 on the calibration inputs; None without any. Of parts, the mean."""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
     """What was out of the ordinary: damping that was raised, a layer that no input reached."""
@@ -46,6 +50,11 @@ class Report:
     >>> report = Report("magnitude", (LayerReport("fc.weight", (8, 8), "2:4", 0.5, 0.91),), before=0.9, after=0.8)
     >>> report.sparsity, report.to_dict()["after"]
     (0.5, 0.8)
+    >>> report = Report("magnitude", report.layers, left=(Left("fc.bias", 8, "vectors"),))
+    >>> report.taken
+    'taken 1 weight, 88.9 % of all parameters; left: 11.1 % because they are vectors'
+    >>> report.sparsity, report.sparsity_of_taken
+    (0.4444444444444444, 0.5)
     """
 
     method: str
@@ -57,13 +66,31 @@ class Report:
     notes: tuple[str, ...] = ()
     history: tuple[dict[str, Any], ...] = field(default=(), repr=False)
     """For gradual pruning: one entry for each time that something was pruned."""
+    left: tuple[Left, ...] = ()
+    """The parameters of the model that were not pruned, and why."""
 
     @property
     def sparsity(self) -> float:
-        """Share of the values of all pruned weights that went."""
-        sizes = [_size(layer.shape) for layer in self.layers]
-        gone = sum(layer.sparsity * size for layer, size in zip(self.layers, sizes, strict=True))
-        return gone / max(sum(sizes), 1)
+        """Share of the model's values, those of all parameters, that this run has removed."""
+        return self._removed / max(self._size + sum(one.size for one in self.left), 1)
+
+    @property
+    def sparsity_of_taken(self) -> float:
+        """Share of the values of the pruned weights alone."""
+        return self._removed / max(self._size, 1)
+
+    @property
+    def taken(self) -> str:
+        """One line: which share of the model was pruned, and what was left because of what."""
+        return taken_and_left(len(self.layers), self._size, self.left)
+
+    @property
+    def _size(self) -> int:
+        return sum(prod(layer.shape) for layer in self.layers)
+
+    @property
+    def _removed(self) -> float:
+        return sum(layer.sparsity * prod(layer.shape) for layer in self.layers)
 
     @property
     def error(self) -> float | None:
@@ -79,8 +106,9 @@ class Report:
     def from_dict(cls, data: dict[str, Any]) -> Report:
         """Return the report that :meth:`to_dict` has made plain."""
         layers = tuple(layer_from_dict(layer) for layer in data["layers"])
-        rest = {k: v for k, v in data.items() if k not in ("layers", "sparsity", "error")}
-        return cls(layers=layers, **_tuples(rest))
+        left = tuple(Left(**one) for one in data.get("left", ()))
+        rest = {k: v for k, v in data.items() if k not in ("layers", "left", "sparsity", "error")}
+        return cls(layers=layers, left=left, **_tuples(rest))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it as JSON, or, to a path that ends in ``.html``, as a page that needs nothing else."""
@@ -93,7 +121,7 @@ class Report:
     def __str__(self) -> str:
         console = Console(width=140, record=True, file=io.StringIO())
         console.print(self.table())
-        return console.export_text().rstrip()
+        return f"{console.export_text().rstrip()}\n{self.taken}"
 
     def table(self) -> Table:
         """Return the report as a rich table."""
@@ -108,8 +136,37 @@ class Report:
         table.add_section()
         metric = "" if self.after is None else f"metric {_number(self.before)} -> {_number(self.after)}"
         figures = (f"{self.sparsity:.1%}", "", _error(self.error), f"{self.seconds:.2f}")
-        table.add_row(f"all, by {self.method}", "", "", *figures, "; ".join((*filter(None, [metric]), *self.notes)))
+        notes = "; ".join((*filter(None, [metric]), *self.notes))
+        table.add_row(f"the model, by {self.method}", "", "", *figures, notes)
         return table
+
+
+def merged(rows: Sequence[tuple[Layer, LayerReport]]) -> tuple[LayerReport, ...]:
+    """One row for each parameter, from those of its parts."""
+    teams: dict[str, list[tuple[Layer, LayerReport]]] = {}
+    for layer, row in rows:
+        teams.setdefault(layer.parameter_name, []).append((layer, row))
+    return tuple(_merge(name, team) for name, team in teams.items())
+
+
+def _merge(name: str, team: list[tuple[Layer, LayerReport]]) -> LayerReport:
+    parts = [row for _, row in team]
+    sizes = [prod(row.shape) for row in parts]
+
+    def mean(values: list[float]) -> float:
+        return sum(v * n for v, n in zip(values, sizes, strict=True)) / max(sum(sizes), 1)
+
+    errors = [row.error for row in parts if row.error is not None]
+    return LayerReport(
+        name,
+        tuple(team[0][0].source.shape),
+        parts[0].pattern,
+        mean([row.sparsity for row in parts]),
+        mean([row.kept_energy for row in parts]),
+        sum(errors) / len(errors) if errors else None,
+        sum(row.seconds for row in parts),
+        tuple(dict.fromkeys(note for row in parts for note in row.notes)),
+    )
 
 
 def layer_from_dict(data: dict[str, Any]) -> LayerReport:
@@ -125,13 +182,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     return [_plain(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    total = 1
-    for side in shape:
-        total *= side
-    return total
 
 
 def _error(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.methods import Layer
 from gossamer.models.names import Where
 from gossamer.models.surgery import made_sparse
-from gossamer.patterns import NM, VNM, GroupedNM, Pattern
+from gossamer.models.weights import Weight
+from gossamer.patterns import Pattern
 from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, gather, run
-from gossamer.prune.decay import on_the_way
 from gossamer.prune.distill import Distill
-from gossamer.prune.driver import How, Job, Metric, plan
-from gossamer.prune.layers import Layer
-from gossamer.prune.methods import Method, as_method
+from gossamer.prune.job import Job, Metric
+from gossamer.prune.plan import By, How, plan
 from gossamer.prune.report import Report
-from gossamer.prune.schedules import Schedule, as_schedule
+from gossamer.schedules import Schedule, as_schedule
 
 TrainStep = Callable[[nn.Module, Distill], Any]
 
@@ -35,7 +36,7 @@ def gradual(
     stages: int = 4,
     schedule: str | Schedule | None = None,
     recover: float = 0.5,
-    method: str | Method = "magnitude",
+    method: By = "magnitude",
     calibration: Iterable[Any] | None = None,
     teacher: nn.Module | Distill | None = None,
     where: Where = None,
@@ -66,8 +67,8 @@ def gradual(
     stages
         How many times the model is pruned.
     schedule
-        "cubic", "linear", "cosine", "decay", "at once", or a function from time to share of the way, both 0 to 1. The
-        last stage always ends at the final pattern. None: "decay" for N:M and V:N:M, "cubic" for the others.
+        A name or a function of :mod:`gossamer.schedules`, from progress to share of the way, both 0 to 1. The last
+        stage always ends at the final pattern. None: the pattern's own, "decay" for N:M and V:N:M, "cubic" for others.
     recover
         Share of the steps that follow the last stage; the others are divided among the stages before.
     method, calibration, loss, forward, where, format
@@ -103,43 +104,44 @@ def gradual(
         raise ValueError(f"steps >= 0, stages >= 1 and recover from 0 to 1, got {steps}, {stages} and {recover}")
     format = Masked() if format is None else as_format(format)
     distill = teacher if isinstance(teacher, Distill) else Distill(teacher)
-    chosen_method = as_method(method)
-    final = plan(model, how, where)
-    batches = gather(calibration, model, None if chosen_method.needs == "nothing" else chosen_method.name)
+    work = plan(model, how, where, method)
+    final = work.patterns
+    batches = gather(calibration, model, work.method.name if work.method.needs else None)
     _densify(final)
     before = None if metric is None else float(metric(model))
     history: list[dict[str, Any]] = []
-    masks: dict[Layer, Tensor] = {}
+    sources: dict[str, Weight] = {layer.parameter_name: layer.source for layer in final}
+    masks: dict[str, Tensor] = {}
     with progress("gradual", steps, show_progress) as tell:
         for stage, count in enumerate(_shares(steps, stages, recover)):
-            now = {x.name: _now(p, schedule, stage, stages) for x, p in final.items()}
-            job = Job(model, chosen_method, {x: now[x.name] for x in final}, loss=loss, call=forward or run)
+            now = {layer: _now(pattern, schedule, stage, stages) for layer, pattern in final.items()}
+            job = Job(model, dataclasses.replace(work, patterns=now), loss=loss, call=forward or run)
             report = job.run(batches, format=Dense(), show_progress=False)
-            masks = {x: job.masks[x.name] for x in final}
+            masks = job.masks
             entry: dict[str, Any] = {"stage": stage, "patterns": sorted({str(p) for p in now.values()}), "steps": count}
             entry |= {"sparsity": report.sparsity, "error": report.error}
             if metric is not None:
                 entry["pruned"] = float(metric(model))
             if on_prune is not None:
-                on_prune(stage, now)
-            entry["loss"] = _train(model, train_step, distill, masks, count, tell)
+                on_prune(stage, {layer.name: pattern for layer, pattern in now.items()})
+            kept = [(sources[name].parameter, mask) for name, mask in masks.items()]
+            entry["loss"] = _train(model, train_step, distill, kept, count, tell)
             if metric is not None:
                 entry["trained"] = float(metric(model))
             history.append(entry)
-    for layer, mask in masks.items():
-        layer.source.become(layer.dense(), mask, format)
+    for name, mask in masks.items():
+        sources[name].become(sources[name].dense(), mask, format)
     made_sparse(model)
     after = history[-1].get("trained")
     seconds = time.perf_counter() - started
-    return Report(chosen_method.name, report.layers, before, after, seconds, report.notes, tuple(history))
+    return dataclasses.replace(report, before=before, after=after, seconds=seconds, history=tuple(history))
 
 
 def _now(pattern: Pattern, schedule: str | Schedule | None, stage: int, stages: int) -> Pattern:
     """What to prune to at a stage."""
     if stage == stages - 1:
         return pattern
-    usual = "decay" if isinstance(pattern, NM | VNM | GroupedNM) else "cubic"
-    return on_the_way(pattern, as_schedule(schedule or usual)((stage + 1) / stages))
+    return pattern.towards(as_schedule(schedule or pattern.schedule)((stage + 1) / stages))
 
 
 def _shares(steps: int, stages: int, recover: float) -> list[int]:
@@ -149,23 +151,28 @@ def _shares(steps: int, stages: int, recover: float) -> list[int]:
     return [b - a for a, b in zip([0, *early], early, strict=False)] + [last]
 
 
-def _densify(layers: Mapping[Layer, Pattern]) -> None:
-    """Train in dense tensors: pruned values are put back to zero after each step, at no cost to speak of."""
+def _densify(layers: Iterable[Layer]) -> None:
+    """Train in dense tensors: pruned values are set back to zero after each step, which costs next to nothing."""
     for layer in layers:
         if layer.source.is_sparse:
             layer.source.become(layer.dense(), None, Dense())
 
 
 def _train(
-    model: nn.Module, train_step: TrainStep, distill: Distill, masks: dict[Layer, Tensor], count: int, tell: Any
+    model: nn.Module,
+    train_step: TrainStep,
+    distill: Distill,
+    masks: list[tuple[nn.Parameter, Tensor]],
+    count: int,
+    tell: Any,
 ) -> float | None:
     """Train, and keep what is pruned at zero; the mean of the losses that the steps returned."""
     losses: list[float] = []
     for _ in range(count):
         value = train_step(model, distill)
         with torch.no_grad():
-            for layer, mask in masks.items():
-                layer.parameter.mul_(mask)
+            for parameter, mask in masks:
+                parameter.mul_(mask)
         if value is not None:
             losses.append(float(value))
             if losses[-1] != losses[-1]:

@@ -27,6 +27,17 @@ Choose = Callable[[Tensor, Tensor, int], Tensor]
 """(weights [groups, columns, rows], factor [groups, columns, columns], first column) -> True where a value stays."""
 
 
+class Grid(NamedTuple):
+    """Whole multiples of a scale for each row, [groups, rows], from -levels to levels."""
+
+    scale: Tensor
+    levels: int
+
+    def rounded(self, x: Tensor) -> Tensor:
+        """The nearest values of the grid, for a column [groups, rows]."""
+        return (x / self.scale).round().clamp(-self.levels, self.levels) * self.scale
+
+
 class Swept(NamedTuple):
     """A weight after the sweep, and what stayed of it; both [groups, rows, columns]."""
 
@@ -35,7 +46,14 @@ class Swept(NamedTuple):
 
 
 def sweep(
-    weight: Tensor, factor: Tensor, choose: Choose, *, width: int, joint: bool = False, block: int = BLOCK
+    weight: Tensor,
+    factor: Tensor,
+    choose: Choose,
+    *,
+    width: int,
+    joint: bool = False,
+    block: int = BLOCK,
+    grid: Grid | None = None,
 ) -> Swept:
     """Prune a weight column by column.
 
@@ -53,6 +71,8 @@ def sweep(
         Repair the survivors among these columns too (exact, a small solve a row), instead of those to the right only.
     block
         Columns that gather their corrections in one product.
+    grid
+        Round each column to this grid as it is fixed: the columns to its right make up for that too. Not with `joint`.
 
     Examples
     --------
@@ -64,7 +84,7 @@ def sweep(
     tensor([[[3.5000, 0.0000]]])
     """
     columns = weight.shape[2]
-    old = _turned(weight)
+    old = _transposed(weight)
     new, change = torch.empty_like(old), torch.empty_like(old)
     kept = torch.empty(old.shape, dtype=torch.bool, device=old.device)
     tile = width if joint or width >= TILE else TILE - TILE % width
@@ -86,18 +106,18 @@ def sweep(
             now = torch.baddbmm(old[:, part], spread.mT, due, alpha=-1)
             if fixed is not None:
                 mask = kept[:, part] = fixed[:, at - start : part.stop - start]
-                _columns(now, here, spread, lambda *_, mask=mask: mask, part.stop - at, at, mask)
+                _columns(now, spread, here, lambda *_, mask=mask: mask, part.stop - at, at, mask, grid)
             elif joint:
                 mask = kept[:, part] = choose(now, here, at)
                 now = refit(now, here, mask)
             else:
-                _columns(now, here, spread, choose, width, at, kept[:, part])
+                _columns(now, spread, here, choose, width, at, kept[:, part], grid)
             new[:, part] = now
             torch.sub(now, old[:, part], out=change[:, part])
-    return Swept(_turned(new), _turned(kept))
+    return Swept(_transposed(new), _transposed(kept))
 
 
-def _turned(x: Tensor) -> Tensor:
+def _transposed(x: Tensor) -> Tensor:
     """Each matrix transposed, contiguous; one at a time where there are few, which torch does in blocks."""
     if len(x) > 8:
         return x.transpose(1, 2).contiguous()
@@ -116,12 +136,12 @@ def _inverses(factor: Tensor, tile: int, block: int) -> dict[int, Tensor]:
     columns = factor.shape[1]
     starts = [at for start in range(0, columns, block) for at in range(start, min(start + block, columns), tile)]
     ends = [min(at + tile, at - at % block + block, columns) for at in starts]
-    whole = [at for at, end in zip(starts, ends, strict=True) if end - at == tile]
+    full = [at for at, end in zip(starts, ends, strict=True) if end - at == tile]
     found = {}
-    if whole:
-        tiles = torch.stack([factor[:, at : at + tile, at : at + tile] for at in whole])
+    if full:
+        tiles = torch.stack([factor[:, at : at + tile, at : at + tile] for at in full])
         eye = torch.eye(tile, dtype=factor.dtype, device=factor.device).expand_as(tiles)
-        found = dict(zip(whole, torch.linalg.solve_triangular(tiles, eye, upper=True), strict=True))
+        found = dict(zip(full, torch.linalg.solve_triangular(tiles, eye, upper=True), strict=True))
     for at, end in zip(starts, ends, strict=True):
         if at not in found:
             eye = torch.eye(end - at, dtype=factor.dtype, device=factor.device).expand(len(factor), -1, -1)
@@ -129,19 +149,25 @@ def _inverses(factor: Tensor, tile: int, block: int) -> dict[int, Tensor]:
     return found
 
 
-def _columns(now: Tensor, here: Tensor, spread: Tensor, choose: Choose, width: int, at: int, kept: Tensor) -> None:
-    """One tile in place, column after column: what goes is divided among the columns to its right."""
+def _columns(
+    now: Tensor, spread: Tensor, here: Tensor, choose: Choose, width: int, at: int, kept: Tensor, grid: Grid | None
+) -> None:
+    """One tile in place, column after column: what a column loses is divided among the columns to its right."""
     columns = now.shape[1]
-    share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what a unit that goes takes along
+    share = spread / spread.diagonal(dim1=1, dim2=2)[:, :, None]  # row j: what removing 1 there takes from the others
     for first in range(0, columns, width):
         last = min(first + width, columns)
         mask = choose(now[:, first:last], here[:, first:last, first:last], at + first)
         kept[:, first:last] = mask
         gone = (~mask).to(now.dtype)
         for j in range(first, last):
+            lost = now[:, j] * gone[:, j - first]
+            if grid is not None:
+                lost = now[:, j] - grid.rounded(now[:, j] - lost)
             if j + 1 < columns:
-                lost = now[:, j] * gone[:, j - first]
                 now[:, j + 1 :].addcmul_(share[:, j, j + 1 :, None], lost[:, None], value=-1)
+            if grid is not None:
+                now[:, j] -= lost
     now.mul_(kept)
 
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from gossamer.models.names import layer_weights
+from gossamer.methods import Layer, survey
 from gossamer.prune.capture import Capture
-from gossamer.prune.curvature import Gram
+from gossamer.prune.gram import Gram
 
 Call = Callable[[nn.Module, Any], Any]
 _LISTS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
@@ -46,7 +46,7 @@ class _Lent(nn.Module):
 def find_blocks(model: nn.Module) -> list[str]:
     """Names of the blocks of a model: items of its lists and sequences, and single modules outside of them.
 
-    Only those count that hold weights which can be pruned; the rest of the model is what lies between the blocks.
+    Only those count that hold weights which can be pruned; the rest of the model is between the blocks.
 
     Examples
     --------
@@ -57,8 +57,7 @@ def find_blocks(model: nn.Module) -> list[str]:
     >>> find_blocks(nn.Linear(2, 2))
     ['']
     """
-    prunable = {id(weight.parameter) for weight in layer_weights(model).values()}
-    return _split(model, "", prunable)
+    return _split(model, "", {id(layer.parameter) for layer in survey(model).layers})
 
 
 def _split(module: nn.Module, path: str, prunable: set[int]) -> list[str]:
@@ -86,17 +85,29 @@ class Walk:
     model
         Any module, in evaluation mode.
     batches
-        What `call` takes with the model; checked by whoever made them.
+        What `call` takes with the model; already checked.
     call
         ``call(model, batch)`` runs the model.
     device
         Where blocks compute; None: where the model is. Kept activations then wait on the CPU.
+    offload
+        Keep activations on the CPU in any case.
+    limit, align
+        Bytes that X X^T of one layer may take, and of what its blocks are a multiple; see :class:`Gram`.
     """
 
     def __init__(
-        self, model: nn.Module, batches: Sequence[Any], call: Call, device: torch.device | None, offload: bool = False
+        self,
+        model: nn.Module,
+        batches: Sequence[Any],
+        call: Call,
+        device: torch.device | None = None,
+        offload: bool = False,
+        limit: float = float("inf"),
+        align: int = 8,
     ) -> None:
         self.model, self.batches, self.call, self.device = model, batches, call, device
+        self.limit, self.align = limit, align
         self.store = torch.device("cpu") if device is not None or offload else None
         self.modules = dict(model.named_modules())
         self.kept: dict[str, list[Any]] = {}  # outputs of the blocks that are done, a batch each ...
@@ -121,12 +132,12 @@ class Walk:
             with self._patched(dict.fromkeys(blocks, note)):
                 self.call(self.model, self.batches[0])
         if not order or len(set(order)) < len(order) or self._reached([b for b in blocks if b not in order]):
-            return [""], True  # a block that runs twice, or is used without being run: take the model as a whole
+            return [""], True  # a block that runs twice, or is used without being run: take all of the model as one
         return order, all(self._follows(order, k, outputs) for k in range(2, len(order)))
 
     def _reached(self, blocks: list[str]) -> bool:
         """Does the model use weights of these blocks, though it never runs them?"""
-        weights = {n: weight.parameter for n, weight in layer_weights(self.model).items()}
+        weights = {layer.parameter_name: layer.parameter for layer in survey(self.model).layers}
         inside = {n: p for n, p in weights.items() if any(n.startswith(f"{b}.") for b in blocks)}
         if not inside:
             return False
@@ -161,9 +172,10 @@ class Walk:
 
     # -- passes
 
-    def inputs(self, block: str, weights: dict[str, Tensor], watched: dict[str, Tensor]) -> dict[str, Gram]:
-        """X X^T of the watched ones of the weights of a block, which stand in for the model's own, by name."""
-        capture = Capture(watched)
+    def inputs(self, block: str, weights: dict[str, Tensor], watched: Sequence[Layer]) -> dict[str, Gram]:
+        """X X^T of some layers of a block, by name; `weights` stand in for the block's own parameters."""
+        views = {layer.name: layer.view(weights[layer.parameter_name]) for layer in watched}
+        capture = Capture(views, self.limit, self.align)
         for number, _ in enumerate(self.batches):
             self._pass(number, block, weights, capture)
             capture.end_batch()
@@ -176,7 +188,7 @@ class Walk:
         return capture.grams
 
     def advance(self, block: str, weights: dict[str, Tensor]) -> None:
-        """Keep the outputs of a block, computed with these weights, for the blocks behind it."""
+        """Keep the outputs of a block, computed with these weights, for the blocks after it."""
         outputs = [self._pass(number, block, weights, None) for number, _ in enumerate(self.batches)]
         if self.chain:
             self.kept.clear()

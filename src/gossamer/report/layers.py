@@ -21,8 +21,8 @@ from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.models.weights import all_weights
 from gossamer.ops import explain
+from gossamer.patterns import describe
 from gossamer.report.masks import Picture, picture
-from gossamer.report.recognise import recognise
 from gossamer.report.timing import interleaved
 
 Call = Callable[[Tensor, Tensor], Tensor]
@@ -148,7 +148,7 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     mask = value.mask() if isinstance(value, SparseTensor) else value != 0
     matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
     kept, size = int(mask.sum()), max(mask.numel(), 1)
-    pattern = recognise(matrix.cpu()) if sparse or kept < 0.7 * size else "dense"
+    pattern = describe(matrix) if sparse or kept < 0.7 * size else "dense"
     stored = value.nbytes if sparse else dense.numel() * dense.element_size()
     kernel, why = _kernel(weight)
     return LayerFacts(

@@ -29,12 +29,14 @@ class Pruned(Protocol):
     @property
     def sparsity(self) -> float: ...
     @property
+    def taken(self) -> str: ...
+    @property
     def error(self) -> float | None: ...
 
 
 def page(run: Pruned) -> Page:
     """Return the page of a pruning run."""
-    figures = [(f"{run.sparsity:.1%}", "of the pruned weights' values are zero"), (f"{run.seconds:.1f} s", "it took")]
+    figures = [(f"{run.sparsity:.1%}", "of the model's values were removed"), (f"{run.seconds:.1f} s", "it took")]
     if run.error is not None:
         figures.append((_error(run.error), "mean error of the layers' outputs"))
     sections = [Section("Layers", _ABOUT, _layers(run)), Section("Sparsity by layer", "", _sparsity(run))]
@@ -44,7 +46,7 @@ def page(run: Pruned) -> Page:
     if run.history:
         sections.append(Section("On the way", "One row each time that something was pruned.", _history(run)))
     metric = [] if run.after is None else [f"metric {_number(run.before)} -> {_number(run.after)}"]
-    text = "; ".join([*metric, *run.notes])
+    text = "; ".join([*metric, *run.notes, run.taken])
     return Page(f"Pruned by {run.method}", text, tuple(sections), tiles(figures))
 
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from .collect import Collector, Mean, Stack
+
 
 class Score(ABC):
     """How much each value of a tensor matters; higher stays.
@@ -33,6 +35,9 @@ class Score(ABC):
     needs: ClassVar[tuple[str, ...]] = ()
     """Names of the keywords without which it can't be computed."""
 
+    by_row: ClassVar[bool] = False
+    """Do its values compare within a row only? Then pruning takes unstructured sparsity from every row alike."""
+
     @abstractmethod
     def rate(self, weight: Tensor, **context: Any) -> Tensor:
         """The score itself: `weight` is float32 or float64 and detached; the answer has its shape.
@@ -44,6 +49,28 @@ class Score(ABC):
         >>> Magnitude().rate(torch.tensor([-2.0, 1.0]))
         tensor([2., 1.])
         """
+
+    def collector(self, rows: int, columns: int, count: int, device: torch.device | str = "cpu") -> Collector | None:
+        """What takes in gradients for this score, one at a time; None where it needs none.
+
+        Parameters
+        ----------
+        rows, columns
+            Of the weight as a matrix.
+        count
+            How many gradients will come.
+        device
+            Where they are kept.
+
+        Examples
+        --------
+        >>> from gossamer.scores import Gradient, Magnitude
+        >>> type(Gradient().collector(2, 3, count=8)).__name__, Magnitude().collector(2, 3, count=8)
+        ('Mean', None)
+        """
+        if "grads" in self.needs:
+            return Stack(rows, columns, count=count, device=device)
+        return Mean(rows, columns, count=count, device=device) if "grad" in self.needs else None
 
     def __call__(self, weight: Tensor, **context: Any) -> Tensor:
         name = type(self).__name__

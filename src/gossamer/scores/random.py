@@ -29,7 +29,7 @@ class Random(Score):
 
     Notes
     -----
-    Context: `offset` (optional), the linear index of the tensor's first value in the whole that it is a piece of.
+    Context: `offset` (optional), the linear index of the tensor's first value in the tensor that it is a piece of.
 
     Examples
     --------

@@ -30,6 +30,7 @@ class Wanda(Score):
     """
 
     needs: ClassVar[tuple[str, ...]] = ("inputs",)
+    by_row: ClassVar[bool] = True
 
     def rate(self, weight: Tensor, *, inputs: Tensor, **context: Any) -> Tensor:  # type: ignore[override]
         inputs = as_real("Wanda", "inputs", inputs).to(weight.device)

@@ -1,6 +1,7 @@
 """Training sparse from the first step: methods, distributions, schedules."""
 
-from gossamer.train import callbacks, distributions, rules, schedules
+from gossamer import schedules
+from gossamer.train import callbacks, distributions, rules
 from gossamer.train.base import Method
 from gossamer.train.distributions import budgets
 from gossamer.train.gmp import GMP

@@ -21,13 +21,13 @@ from gossamer.formats import Format, Masked, as_format
 from gossamer.models.names import Where
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight
+from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.gradients import Gradients
 from gossamer.train.history import History
 from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of
 from gossamer.train.rules import random, top
-from gossamer.train.schedules import Schedule, as_schedule
 from gossamer.train.shards import clear, is_sharded
 from gossamer.train.state import settle
 
@@ -180,7 +180,7 @@ class Method:
     @property
     def share(self) -> float:
         """The fraction that may be exchanged now, by the schedule."""
-        return self.decay(self.steps, self.until or 0, self.fraction, 0.0) if self.until else self.fraction
+        return at_step(self.decay, self.steps, self.until, self.fraction, 0.0) if self.until else self.fraction
 
     # -- the life cycle
 

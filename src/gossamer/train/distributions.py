@@ -78,6 +78,8 @@ def budgets(
     >>> 9051 + 3340 + 919 == round(0.05 * (300 * 784 + 100 * 300 + 10 * 100))
     True
     """
+    if not 0 <= sparsity < 1:  # also catches NaN
+        raise ValueError(f"sparsity must be from 0 to below 1, got {sparsity!r}")
     sizes = [math.prod(shape) for shape in shapes]
     least = [min(1, size) for size in sizes] if least is None else list(least)
     if not isinstance(distribution, str) and not callable(distribution):

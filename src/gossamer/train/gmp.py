@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer
 from gossamer.train.rules import magnitude, top
-from gossamer.train.schedules import Schedule, as_schedule
 
 
 class GMP(Method):
@@ -59,7 +59,7 @@ class GMP(Method):
 
     def apply(self) -> None:
         """Update all masks for the sparsity of this step."""
-        now = min(max(self.schedule(self.steps, self.until or 0, 0.0, self.sparsity), 0.0), self.sparsity)
+        now = min(max(at_step(self.schedule, self.steps, self.until or 0, 0.0, self.sparsity), 0.0), self.sparsity)
         for layer, budget in zip(self.layers, self.budgets(now), strict=True):
             layer.budget = budget
         super().apply()

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.schedules import at_step, cubic
 from gossamer.scores import Movement as Score
 from gossamer.train.layers import Layer
 from gossamer.train.rules import top
-from gossamer.train.schedules import cubic
 from gossamer.train.straight import Straight
 
 
@@ -49,7 +49,7 @@ class Movement(Straight):
         """The weights of largest movement."""
         if "movement" not in layer.extra:
             return layer.everything()
-        now = cubic(self.steps + 1, self.until or 0, 0.0, self.sparsity)
+        now = at_step(cubic, self.steps + 1, self.until or 0, 0.0, self.sparsity)
         share = 0.0 if self.sparsity == 0 else now / self.sparsity
         count = layer.size - round(share * (layer.size - layer.budget))
         return top(layer.extra["movement"], count)

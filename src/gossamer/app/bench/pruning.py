@@ -21,7 +21,6 @@ from gossamer import prune
 from gossamer.app.bench.pruning_data import MiniLM, digits, embed, embedding, pairs, small_cnn
 from gossamer.app.bench.show import rows_of
 from gossamer.progress import progress
-from gossamer.prune.fisher import BlockFisher
 
 say = logging.getLogger("gossamer.app.bench").info
 
@@ -74,7 +73,7 @@ def quality() -> dict[str, Any]:
         for name in methods:
             model = copy.deepcopy(judge.dense)
             report = prune.oneshot(model, how, judge.calibration, method=METHODS[name])
-            row = {"pattern": how, "method": name, "sparsity": report.sparsity, "error": report.error}
+            row = {"pattern": how, "method": name, "sparsity": report.sparsity_of_taken, "error": report.error}
             row |= {"seconds": report.seconds, **judge(gs.densify_(model))}
             rows.append(row)
             say(f"{how:>7} {name:14} cosine {row['cosine']:.3f} found {row['found']:.3f} ({row['seconds']:.0f} s)")
@@ -129,7 +128,7 @@ def recovery(steps: int = 240, size: int = 16) -> dict[str, Any]:
     )
     return {
         "pattern": "64:2:8", "towards": "hidden states and embeddings", "steps": steps, "batch": size,
-        "sparsity": report.sparsity, "seconds": report.seconds,
+        "sparsity": report.sparsity_of_taken, "seconds": report.seconds,
         **seen, "lost": 1 - seen["trained"]["found"] / seen["dense"]["found"], "valid": masks,
         "crowd": TEST.stop + CROWD.stop - CROWD.start, "stages": [h["patterns"] for h in report.history],
     }  # fmt: skip
@@ -202,13 +201,13 @@ def _sparsegpt(n: int = 4096, rounds: int = 4) -> dict[str, float]:
 def _fisher(rows: int = 768, columns: int = 3072, count: int = 256) -> dict[str, float]:
     weight, grads = torch.randn(rows, columns), [torch.randn(rows, columns) for _ in range(16)]
     method, pattern = prune.OBS(), gs.VNM(64, 2, 8)
-    block = method.block_for(pattern, rows, columns)
+    block = method.collector(pattern, rows, columns, count).block
 
     def run() -> Any:
-        fisher = BlockFisher(rows, columns, count=count, block=block, damp=method.damp)
+        fisher = method.collector(pattern, rows, columns, count)
         for number in range(count):
             fisher.add(grads[number % len(grads)])
-        return method.prune(weight, pattern, prune.Known(fisher=fisher))
+        return method.prune(weight, pattern, prune.Known(gradients=fisher))
 
     seconds = min(_timed(run) for _ in range(2))
     say(f"second-order 64:2:8 of {rows}x{columns}, {count} gradients: {seconds:.1f} s")

@@ -7,16 +7,13 @@ from functools import partial
 from math import ceil
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedVNM
+from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedVNM, as_format
 from gossamer.models.pack.graphs import replayed
+from gossamer.patterns import FanIn, recognise
 
-#: Rows that may share columns, as kernels like them: the more, the better.
-_ROWS = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16, 8, 4, 2, 1)
-_WASTE = 1.1  # stored over kept, at most
 _COPIES = 32
 _SPARSEST_DENSE = 0.5  # density above which unstructured patterns are not tried: dense is tensor cores
 
@@ -31,37 +28,14 @@ def fitting(mask: Tensor, dtype: torch.dtype) -> list[Format]:
     [PackedVNM(64, 2, 8)]
     """
     density = float(mask.float().mean()) if mask.numel() else 0.0
-    shared = shared_columns(mask) if dtype in (torch.float16, torch.bfloat16) and density else None
-    if shared is not None:
-        return [shared]  # tensor cores: nothing without them comes near
+    pattern = recognise(mask)
+    special = [as_format(name) for name in pattern.formats] if pattern is not None else []
+    shared = [format for format in special if isinstance(format, PackedVNM)]
+    if shared and dtype in (torch.float16, torch.bfloat16):
+        return [shared[0]]  # tensor cores: nothing without them comes near
     if not 0 < density <= _SPARSEST_DENSE:
         return []
-    counts = mask.sum(1)
-    constant = bool(((counts == counts.max()) | (counts == 0)).all())
-    return [Condensed() if constant else PackedCSR()]
-
-
-def shared_columns(mask: Tensor) -> PackedVNM | None:
-    """Return the V:N:M that the pattern is, with the most rows that share columns; None if it is none."""
-    rows, cols = mask.shape
-    groups = -(-int(mask.sum(1).max()) // 2)  # two of each: so many groups there must be
-    if 2 * groups * rows > _WASTE * int(mask.sum()):
-        return None
-    widest = cols if groups == 1 else (cols - 1) // (groups - 1)
-    for m in range(min(widest, 256), max(-(-cols // groups), 4) - 1, -1):
-        each = F.pad(mask, (0, -cols % m)).view(rows, -1, m)
-        if int(each.sum(2).max()) > 2:
-            continue
-        if m == 4 or _shares(each.any(0)[None]):
-            return PackedVNM("all", 2, m)
-        for v in _ROWS:
-            if v < rows and _shares(F.pad(each, (0, 0, 0, 0, 0, -rows % v)).view(-1, v, *each.shape[1:]).any(1)):
-                return PackedVNM(v, 2, m)
-    return None
-
-
-def _shares(used: Tensor) -> bool:
-    return int(used.sum(-1).max()) <= 4
+    return [Condensed() if FanIn.recognise(mask) is not None else PackedCSR()]
 
 
 def interleaved(

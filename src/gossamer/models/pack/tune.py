@@ -13,7 +13,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer import native
@@ -21,13 +20,11 @@ from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNea
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack.turns import in_turns
 from gossamer.ops.sparsify import apply_mask
+from gossamer.patterns import recognise
 
 _SECONDS = 0.03  # of measuring for each format and number of tokens, at least
 _MARGIN = 1.03
 _MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
-_BLOCKS = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m of n:m that are looked for, the usual ones first
-#: Blocks that are looked for, the largest first: fewer of them, and more rows that share what they load.
-_TILES = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1, 4), (2, 2), (4, 1), (8, 1), (16, 1))
 
 
 @dataclass(frozen=True)
@@ -67,35 +64,15 @@ def fitting(mask: Tensor) -> list[Format]:
     >>> fitting(gs.Blocks(0.8, (4, 4)).select(torch.rand(64, 64)))
     [PackedCSR(), BSR((4, 4))]
     """
-    counts = mask.sum(1)
-    constant = counts.numel() > 0 and bool(((counts == counts.max()) | (counts == 0)).all())
     density = float(mask.float().mean()) if mask.numel() else 0.0
-    found: list[Format] = [Condensed() if constant and not _regular(mask, density) else PackedCSR()]
+    pattern = recognise(mask)
+    special = [as_format(name) for name in pattern.formats] if pattern is not None else []
+    found: list[Format] = [Condensed() if Condensed() in special else PackedCSR()]
     if density > _MUCH:
         found = [PackedNear()]
     if density <= 0.15 and mask.shape[1] > 128:
         found.append(PackedCSR(240))
-    return [*found, *filter(None, (_regular(mask, density), _blocks(mask, density)))]
-
-
-def _blocks(mask: Tensor, density: float) -> BSR | None:
-    """The largest blocks that the pattern is made of, all of their values kept or none."""
-    rows, cols = mask.shape
-    for high, wide in _TILES if 0 < density < 1 else ():
-        cut = F.pad(mask, (0, -cols % wide, 0, -rows % high)).view(-(-rows // high), high, -(-cols // wide), wide)
-        kept = cut.any(3).any(1)
-        if torch.equal(kept.repeat_interleave(high, 0).repeat_interleave(wide, 1)[:rows, :cols], mask):
-            return BSR((high, wide))
-    return None
-
-
-def _regular(mask: Tensor, density: float) -> PackedNM | None:
-    """The n:m that the pattern is, if it is one and hardly more than full."""
-    for m in _BLOCKS:
-        n = int(F.pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m).sum(2).max()) if mask.numel() else 0
-        if 0 < n and n / m <= 1.1 * density:
-            return PackedNM(n, m)
-    return None
+    return [*found, *(format for format in special if isinstance(format, PackedNM | BSR))]
 
 
 def fastest(times: dict[Format, Timing], even: bool) -> Format:

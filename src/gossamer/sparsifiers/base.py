@@ -1,18 +1,4 @@
-"""Sparsifiers: a score with a pattern. Any score goes with any pattern; the usual ones have names.
-
-================================  ======  ========  =============
-sparsifier                        passes  memory    kind
-================================  ======  ========  =============
-`KeepAll()`                       1       O(1)      streaming
-`RandomFraction(p)`               1       O(1)      streaming
-`ScalarThreshold(t)`              1       O(1)      streaming
-`ScalarFraction(p)`               2       O(nnz)    materializing
-`BlockwiseFraction(p, block)`     2       O(nnz)    materializing
-`PerBlockFraction(n, m)`          2       O(b)      blocking
-`GroupedNM(n, m, g)`              2       O(b)      blocking
-`Movement(p)`, `HardConcrete()`   3, 2    O(nnz)    materializing
-================================  ======  ========  =============
-"""
+"""A score with a pattern: which values of a tensor stay."""
 
 from __future__ import annotations
 
@@ -23,23 +9,9 @@ from typing import Any, TypeVar, overload
 import torch
 from torch import Tensor
 
-from . import patterns, scores
-from .patterns import Cost, Pattern, as_pattern
-from .scores import Score
-
-__all__ = [
-    "BlockwiseFraction",
-    "GroupedNM",
-    "HardConcrete",
-    "KeepAll",
-    "Movement",
-    "PerBlockFraction",
-    "RandomFraction",
-    "ScalarFraction",
-    "ScalarThreshold",
-    "Sparsifier",
-    "as_sparsifier",
-]
+from gossamer import scores
+from gossamer.patterns import Cost, Pattern, as_pattern
+from gossamer.scores import Score
 
 K = TypeVar("K")
 
@@ -53,12 +25,12 @@ class Sparsifier:
     pattern
         A pattern, or a string such as "90%" or "2:4".
     score
-        A score; magnitude unless told.
+        A score; magnitude by default.
 
     Notes
     -----
     `kind`, `passes` and `memory` are the pattern's where the score is known from each value (and its place) alone. A
-    score that needs more (gradients, gates, activations) has to be laid out for the whole tensor first: one more
+    score that needs more (gradients, gates, activations) has to be computed for all values first: one more
     pass, and materializing.
 
     Two sparsifiers are equal if pattern and score are, whatever name they were made by.
@@ -103,7 +75,7 @@ class Sparsifier:
         >>> Sparsifier("2:4", scores.Gradient()).cost
         Cost(kind='materializing', passes=3, memory='O(nnz)')
         """
-        return Cost("materializing", self.pattern.passes + 1, "O(nnz)") if self.score.needs else self.pattern.cost
+        return Cost("materializing", self.pattern.cost.passes + 1, "O(nnz)") if self.score.needs else self.pattern.cost
 
     @property
     def kind(self) -> str:
@@ -111,7 +83,7 @@ class Sparsifier:
 
         Examples
         --------
-        >>> ScalarThreshold(0.1).kind
+        >>> Sparsifier("> 0.1").kind
         'streaming'
         """
         return self.cost.kind
@@ -122,18 +94,18 @@ class Sparsifier:
 
         Examples
         --------
-        >>> ScalarFraction(0.9).passes
+        >>> Sparsifier("90%").passes
         2
         """
         return self.cost.passes
 
     @property
     def memory(self) -> str:
-        """What is held while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
+        """What is kept while deciding: "O(1)", "O(b)" for a block of b values, or "O(nnz)".
 
         Examples
         --------
-        >>> PerBlockFraction(2, 4).memory
+        >>> Sparsifier("2:4").memory
         'O(b)'
         """
         return self.cost.memory
@@ -202,7 +174,7 @@ class Sparsifier:
     def stream(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Pairs of (chunk, mask) as the chunks come, never holding more than one of them and an unfinished block.
 
-        Joined, the masks are those of the whole tensor, however it is cut. Where rows are decided together (blocks of
+        Joined, the masks are those of the full tensor, however it is cut. Where rows are decided together (blocks of
         v rows, chunks of grouped n:m), the rows of an unfinished block wait for the next chunk, so that chunks come
         out cut elsewhere.
 
@@ -219,7 +191,7 @@ class Sparsifier:
         Examples
         --------
         >>> import torch
-        >>> for chunk, mask in ScalarThreshold(1.0).stream(torch.tensor([0.5, 2.0, 3.0, 0.0]).split(2)):
+        >>> for chunk, mask in Sparsifier("> 1").stream(torch.tensor([0.5, 2.0, 3.0, 0.0]).split(2)):
         ...     print(mask.tolist())
         [False, True]
         [True, False]
@@ -227,7 +199,7 @@ class Sparsifier:
         if self.kind == "materializing":
             raise ValueError(
                 f"{self!r} is materializing: no value can be decided before all have been seen, so it can't stream. "
-                "Use mask(x) on the whole tensor, or a streaming or blocking sparsifier "
+                "Use mask(x) on the full tensor, or a streaming or blocking sparsifier "
                 "(ScalarThreshold, RandomFraction, PerBlockFraction)."
             )
         return self._stream(chunks)
@@ -251,9 +223,7 @@ class Sparsifier:
             trailing = chunk.shape[1:]
             span = self.pattern.span(chunk.dim())
             if span is None:
-                raise ValueError(
-                    f"{self!r} ranks whole rows, and a 1-d tensor is one row: use mask(x) on the whole of it."
-                )
+                raise ValueError(f"{self!r} ranks full rows, and a 1-d tensor is one row: use mask(x) on all of it.")
             if waiting is not None:
                 chunk = torch.cat([waiting, chunk])
             ready = len(chunk) - len(chunk) % span
@@ -262,163 +232,6 @@ class Sparsifier:
                 yield chunk[:ready] if waiting is not None else chunk
         if waiting is not None:
             yield waiting
-
-
-class KeepAll(Sparsifier):
-    """Everything stays.
-
-    Examples
-    --------
-    >>> KeepAll()
-    KeepAll()
-    """
-
-    def __init__(self) -> None:
-        super().__init__(patterns.KeepAll())
-
-    def __repr__(self) -> str:
-        return "KeepAll()"
-
-
-class RandomFraction(Sparsifier):
-    """Each value goes with probability p, on its own (as in dropout), decided by a hash of seed and index.
-
-    Examples
-    --------
-    >>> import torch
-    >>> RandomFraction(0.5, seed=1)
-    RandomFraction(0.5, seed=1)
-    >>> RandomFraction(0.0).mask(torch.ones(3))
-    tensor([True, True, True])
-    """
-
-    def __init__(self, p: float, seed: int = 0) -> None:
-        # Uniform scores: "the lowest fraction p" and "below p" mean the same, and the latter needs no ranking.
-        super().__init__(patterns.Threshold(patterns.Unstructured(p).sparsity), scores.Random(seed))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.Threshold) and isinstance(self.score, scores.Random)
-        return f"RandomFraction({self.pattern.t!r}, seed={self.score.seed})"
-
-
-class ScalarThreshold(Sparsifier):
-    """Values with |x| > t stay.
-
-    Examples
-    --------
-    >>> ScalarThreshold(0.01)
-    ScalarThreshold(0.01)
-    """
-
-    def __init__(self, t: float) -> None:
-        super().__init__(patterns.Threshold(t))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.Threshold)
-        return f"ScalarThreshold({self.pattern.t!r})"
-
-
-class ScalarFraction(Sparsifier):
-    """The fraction p of smallest magnitude goes.
-
-    Examples
-    --------
-    >>> ScalarFraction(0.9)
-    ScalarFraction(0.9)
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__(patterns.Unstructured(p))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.Unstructured)
-        return f"ScalarFraction({self.pattern.sparsity!r})"
-
-
-class BlockwiseFraction(Sparsifier):
-    """The fraction p of blocks with the smallest sum of magnitudes goes.
-
-    Examples
-    --------
-    >>> BlockwiseFraction(0.8, (4, 4))
-    BlockwiseFraction(0.8, (4, 4))
-    """
-
-    def __init__(self, p: float, block: tuple[int, int] = (4, 4)) -> None:
-        super().__init__(patterns.Blocks(p, block))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.Blocks)
-        return f"BlockwiseFraction({self.pattern.sparsity!r}, {self.pattern.block})"
-
-
-class PerBlockFraction(Sparsifier):
-    """The n largest of each m neighbours of a row stay.
-
-    Examples
-    --------
-    >>> PerBlockFraction(2, 4)
-    PerBlockFraction(2, 4)
-    """
-
-    def __init__(self, n: int, m: int) -> None:
-        super().__init__(patterns.NM(n, m))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.NM)
-        return f"PerBlockFraction({self.pattern.n}, {self.pattern.m})"
-
-
-class GroupedNM(Sparsifier):
-    """n of each m, each choice used equally often in a chunk of rows: `patterns.GroupedNM` by magnitude.
-
-    Examples
-    --------
-    >>> GroupedNM(1, 8, 16)
-    GroupedNM(1, 8, 16)
-    """
-
-    def __init__(self, n: int, m: int, g: int) -> None:
-        super().__init__(patterns.GroupedNM(n, m, g))
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.GroupedNM)
-        return f"GroupedNM({self.pattern.n}, {self.pattern.m}, {self.pattern.g})"
-
-
-class Movement(Sparsifier):
-    """The fraction p that training moves most towards zero goes. `mask` needs `grad`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> Movement(0.5).mask(torch.ones(2), grad=torch.tensor([1.0, -1.0]))
-    tensor([False,  True])
-    """
-
-    def __init__(self, p: float) -> None:
-        super().__init__(patterns.Unstructured(p), scores.Movement())
-
-    def __repr__(self) -> str:
-        assert isinstance(self.pattern, patterns.Unstructured)
-        return f"Movement({self.pattern.sparsity!r})"
-
-
-class HardConcrete(Sparsifier):
-    """Values whose l0 gate is closed go. `mask` needs `log_alpha`.
-
-    Examples
-    --------
-    >>> import torch
-    >>> HardConcrete().mask(torch.ones(2), log_alpha=torch.tensor([-4.0, 4.0]))
-    tensor([False,  True])
-    """
-
-    def __init__(self) -> None:
-        super().__init__(patterns.Threshold(0.0), scores.HardConcrete())
-
-    def __repr__(self) -> str:
-        return "HardConcrete()"
 
 
 def as_sparsifier(how: Sparsifier | Pattern | str) -> Sparsifier:

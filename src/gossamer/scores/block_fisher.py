@@ -1,6 +1,6 @@
 """The empirical Fisher matrix of a weight, in blocks of consecutive weights of a row, and its inverse.
 
-F = damp I + mean of g g^T over the gradients g. Only the inverse is held, in blocks of B: O(weights x B). It takes one
+F = damp I + mean of g g^T over the gradients g. Only the inverse is kept, in blocks of B: O(weights x B). It takes one
 rank-one update a gradient (Sherman-Morrison): F^-1 -= (F^-1 g)(F^-1 g)^T / (m + g^T F^-1 g), m gradients in all.
 
 Floor, per gradient: 4 operations and 16 bytes for each of weights x B entries. Gradients wait until there are a few,
@@ -8,6 +8,8 @@ and then meet a slice of blocks that fits into the cache, so that the bytes move
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +32,9 @@ class BlockFisher:
     block
         Weights of a row that are seen together. Columns that don't fill the last block are as if they had no gradient.
     damp
-        Added to the diagonal, > 0, as a share of the mean square of the first few gradients.
+        Added to the diagonal, > 0.
+    relative
+        `damp` is a share of the mean square of the first few gradients; False: it is added as it is.
 
     Examples
     --------
@@ -43,23 +47,37 @@ class BlockFisher:
     """
 
     def __init__(
-        self, rows: int, columns: int, *, count: int, block: int, damp: float, device: torch.device | str = "cpu"
+        self,
+        rows: int,
+        columns: int,
+        *,
+        count: int,
+        block: int,
+        damp: float,
+        relative: bool = True,
+        device: torch.device | str = "cpu",
     ) -> None:
         if not damp > 0:
             raise ValueError(f"damp must be > 0, got {damp!r}: a sum of few gradients has no inverse without it")
-        self.rows, self.columns, self.count, self.block, self.damp = rows, columns, count, block, damp
+        self.rows, self.columns, self.count, self.block = rows, columns, count, block
+        self.damp, self.relative = damp, relative
         self.blocks = -(-columns // block)
         self.device = torch.device(device)
         self.empty = False
         size = _SLICE.get(self.device.type, _SLICE_ELSEWHERE)
-        self._tall = max(1, size // (block**2 * self.blocks))  # rows of a slice
-        self._slices: list[Tensor] = []  # each [block, block, rows * blocks]: entries of one place lie side by side
+        self._tall = max(1, size // (block**2 * max(self.blocks, 1)))  # rows of a slice
+        self._slices: list[Tensor] = []  # each [block, block, rows * blocks]: equal places are neighbours in memory
         self._waiting: list[Tensor] = []
 
     @property
     def nbytes(self) -> int:
         """Bytes of the inverse."""
         return 8 * self.rows * self.blocks * self.block**2
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """Itself: `gossamer.Fisher` takes it in place of the gradients."""
+        return {"grads": self}
 
     def add(self, grad: Tensor) -> None:
         """Take in one gradient, [rows, columns]."""
@@ -70,21 +88,33 @@ class BlockFisher:
 
     def inverse(self, rows: slice = slice(None)) -> Tensor:
         """F^-1 of some rows: float64 [rows, blocks, block, block]."""
+        parts = [
+            part.view(self.block, self.block, -1, self.blocks).permute(2, 3, 0, 1)[inside]
+            for part, inside in self._inside(rows)
+        ]
+        return torch.cat(parts) if parts else torch.zeros(0, self.blocks, self.block, self.block, dtype=torch.float64)
+
+    def diagonal(self) -> Tensor:
+        """The diagonal of F^-1, a value for each weight: float64 [rows, columns]."""
+        parts = [part.diagonal(dim1=0, dim2=1) for part, _ in self._inside(slice(None))]  # rows * blocks, block
+        found = torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=self.device)
+        return found.view(self.rows, self.blocks * self.block)[:, : self.columns]
+
+    def _inside(self, rows: slice) -> list[tuple[Tensor, slice]]:
+        """The slices that hold some rows, and where in each."""
         self._take_in()
         first, last, _ = rows.indices(self.rows)
-        parts = []
-        for number in range(first // self._tall, -(-last // self._tall)):
-            part = self._slices[number].view(self.block, self.block, -1, self.blocks).permute(2, 3, 0, 1)
-            top = number * self._tall
-            parts.append(part[max(first - top, 0) : last - top])
-        return torch.cat(parts) if parts else torch.zeros(0, self.blocks, self.block, self.block, dtype=torch.float64)
+        numbers = range(first // self._tall, -(-last // self._tall))
+        tops = [number * self._tall for number in numbers]
+        return [(self._slices[n], slice(max(first - t, 0), last - t)) for n, t in zip(numbers, tops, strict=True)]
 
     def _start(self) -> None:
         """The inverse of the damping alone."""
         squares = [float(g.double().square().mean()) for g in self._waiting]
         mean = sum(squares) / max(len(squares), 1)
         self.empty = not mean > 0
-        eye = torch.eye(self.block, dtype=torch.float64, device=self.device) / (1 if self.empty else self.damp * mean)
+        scale = mean if self.relative and not self.empty else 1.0
+        eye = torch.eye(self.block, dtype=torch.float64, device=self.device) / (self.damp * scale)
         heights = [min(self._tall, self.rows - top) for top in range(0, self.rows, self._tall)]
         self._slices = [eye[:, :, None].repeat(1, 1, tall * self.blocks) for tall in heights]
 

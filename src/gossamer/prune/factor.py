@@ -1,69 +1,11 @@
-"""The curvature of one layer: what its inputs say about which errors of its weight hurt.
-
-A layer computes y = W x. Changing W by D changes its outputs by D X, whose squared norm is tr(D H D^T) with H = X X^T:
-every row of W meets the same H. It is gathered batch by batch, so that no activation outlives its batch.
-"""
+"""A triangular factor of a curvature matrix, with damping where it needs some."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 _DAMPS = 6  # times that damping is raised tenfold before giving up
-
-
-@dataclass
-class Gram:
-    """Running sum of X X^T, [groups, columns, columns] (groups: those of a convolution, otherwise 1).
-
-    Examples
-    --------
-    >>> import torch
-    >>> gram = Gram()
-    >>> gram.add(torch.tensor([[[1.0, 2.0], [3.0, 0.0]]]))  # one group, two tokens
-    >>> gram.total
-    tensor([[[10.,  2.],
-             [ 2.,  4.]]])
-    >>> gram.norms, gram.tokens
-    (tensor([[3.1623, 2.0000]]), 2)
-    """
-
-    total: Tensor = field(default_factory=lambda: torch.zeros(0))
-    tokens: int = 0
-
-    def add(self, x: Tensor) -> None:
-        """Take in activations [groups, tokens, columns]."""
-        x = x if x.dtype == torch.float64 else x.float()
-        if not self.total.numel():
-            self.total = x.new_zeros(x.shape[0], x.shape[2], x.shape[2])
-        self.total.baddbmm_(x.transpose(1, 2), x)
-        self.tokens += x.shape[1]
-
-    def merge(self, other: Gram) -> None:
-        """Take in another sum."""
-        self.total = self.total.add_(other.total) if self.total.numel() else other.total.clone()
-        self.tokens += other.tokens
-
-    @property
-    def finite(self) -> bool:
-        """Has no NaN or infinity come in? (One in any input shows on the diagonal.)"""
-        return bool(self.total.diagonal(dim1=1, dim2=2).isfinite().all())
-
-    @property
-    def norms(self) -> Tensor:
-        """Euclidean norm of each input column: [groups, columns]."""
-        return self.total.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt()
-
-    def copy(self) -> Gram:
-        """Return one that goes its own way."""
-        return Gram(self.total.clone(), self.tokens)
-
-    def error(self, change: Tensor) -> Tensor:
-        """Squared norm of `change` @ X, for a change of the weight [groups, rows, columns]; a scalar."""
-        total = self.total.to(change.device)
-        return (torch.bmm(change.to(total.dtype), total) * change).sum()
 
 
 def factor(hessian: Tensor, damp: float) -> tuple[Tensor, str | None]:

@@ -1,0 +1,266 @@
+"""One run of pruning: a plan, worked off block by block."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.formats import Format, Masked
+from gossamer.methods import Layer
+from gossamer.models.surgery import made_sparse
+from gossamer.progress import progress
+from gossamer.prune.calibration import Loss, add_gradients, run, samples
+from gossamer.prune.checkpoint import Checkpoint
+from gossamer.prune.gram import Gram
+from gossamer.prune.methods import ByScore, Known, Pruned
+from gossamer.prune.plan import Plan
+from gossamer.prune.repair import least_squares
+from gossamer.prune.report import LayerReport, Report, merged
+from gossamer.prune.walk import Walk
+from gossamer.scores import Collector
+
+Metric = Callable[[nn.Module], float]
+log = logging.getLogger("gossamer.prune")
+
+MEMORY = 8e9
+_GRAMS = 4  # X X^T of one layer and its factors, with what they are computed from
+
+
+@dataclass
+class Job:
+    """One run: what to do, and what has been done."""
+
+    model: nn.Module
+    plan: Plan
+    refine: int = 0
+    loss: Loss | None = None
+    call: Callable[[nn.Module, Any], Any] = run
+    device: torch.device | None = None
+    offload: bool = False
+    memory: float = MEMORY
+    rows: dict[str, LayerReport] = field(default_factory=dict)
+    masks: dict[str, Tensor] = field(default_factory=dict)
+    """What stayed of each parameter, by name."""
+    gathered: dict[str, Collector] = field(default_factory=dict)
+    given: dict[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.method, self.layers = self.plan.method, {layer.name: layer for layer in self.plan.patterns}
+        self.gradients = bool({"grad", "grads"} & set(self.method.needs))
+        sizes = [layer.size for layer in self.plan.patterns]
+        self.offsets = {name: sum(sizes[:i]) for i, name in enumerate(self.layers)}
+        if self.refine and getattr(self.method, "bits", None):
+            raise ValueError("refine= would move weights off the grid that bits= has rounded them to: use one of them")
+
+    def run(
+        self,
+        batches: list[Any],
+        *,
+        format: Format,
+        checkpoint: str | os.PathLike[str] | None = None,
+        show_progress: bool | None = None,
+    ) -> Report:
+        """Do it; `batches` are checked ones."""
+        started = time.perf_counter()
+        self.batches, self.format = batches, format
+        self.parts = list(samples(batches, self.method.per_sample)) if self.gradients else []
+        self._check_memory()
+        self.store = None if checkpoint is None else Checkpoint(checkpoint, self._task(), self.layers)
+        with _evaluating(self.model), progress("pruning", len(self.layers), show_progress) as tell:
+            self._mask_stored()
+            self._rank_together()
+            for name, error, steps in self._work():
+                tell(name, error, steps)
+        made_sparse(self.model)
+        rows = merged([(self.layers[name], self.rows[name]) for name in self.layers])
+        return Report(self.method.name, rows, seconds=time.perf_counter() - started, left=self.plan.left)
+
+    def _mask_stored(self) -> None:
+        """Let weights that are stored be dense with a mask: calibration runs with dense weights."""
+        for layer in self.layers.values():
+            held = layer.source.held
+            if held is not None and held.is_stored:
+                layer.source.become(layer.dense(), layer.source.mask(), Masked())
+
+    def _task(self) -> dict[str, Any]:
+        """What a checkpoint has to be about."""
+        patterns = {layer.name: repr(pattern) for layer, pattern in self.plan.patterns.items()}
+        return {"method": repr(self.method), "patterns": patterns, "refine": self.refine, "batches": len(self.batches)}
+
+    def _done(self, name: str) -> bool:
+        return self.store is not None and name in self.store.done
+
+    def _work(self) -> Iterator[tuple[str, float | None, int]]:
+        """Prune block after block; yields each layer's name and error."""
+        if not self.batches:
+            yield from self._block(list(self.layers), {}, {})
+            return
+        align = lcm(8, *(p.period or p.unit[1] for p in self.plan.patterns.values()))
+        limit = self.memory / _GRAMS
+        walk = Walk(self.model, self.batches, self.call, self.device, self.offload, limit, align)
+        parts = {block: [n for n in self.layers if _inside(n, block)] for block in walk.blocks}
+        lost = [n for n in self.layers if not any(n in names for names in parts.values())]
+        last = max((i for i, b in enumerate(walk.blocks) if parts[b]), default=-1)
+        for number, block in enumerate(walk.blocks[: last + 1]):
+            names = parts[block]
+            yield block, None, 0
+            here = [self.layers[n] for n in names]
+            weights = {layer.parameter_name: self._there(layer.dense()) for layer in here}
+            watched = [layer for layer in here if not self._done(layer.name)]
+            grams = walk.inputs(block, weights, watched) if watched else {}
+            self._gather([n for b in walk.blocks[number:] for n in parts[b] if not self._done(n)])
+            yield from self._block(names, grams, weights)
+            if number < last:
+                walk.advance(block, weights)
+        if lost:
+            yield from self._block(lost, {}, {})
+
+    def _block(
+        self, names: list[str], grams: dict[str, Gram], weights: dict[str, Tensor]
+    ) -> Iterator[tuple[str, float | None, int]]:
+        """Prune the layers of a block; `weights` is left with the new ones. The model changes at the very end."""
+        values: dict[str, Tensor] = {}
+        masks: dict[str, Tensor] = {}
+        for name in names:
+            layer = self.layers[name]
+            owner = layer.parameter_name
+            if self.store is not None and name in self.store.done:
+                weight, mask, self.rows[name] = self.store.load(name, layer)
+            else:
+                weight, mask, self.rows[name] = self._layer(layer, grams.get(name))
+                if self.store is not None:
+                    self.store.save(name, weight, mask, self.rows[name])
+                log.info("%s", self.rows[name])
+            if owner not in values:
+                values[owner] = layer.dense().clone()
+                masks[owner] = torch.ones_like(values[owner], dtype=torch.bool)
+            layer.put(values[owner], weight.to(values[owner]))
+            layer.put(masks[owner], mask.to(masks[owner].device))
+            self.gathered.pop(name, None)
+            yield name, self.rows[name].error, 1
+        sources = {self.layers[n].parameter_name: self.layers[n].source for n in names}
+        for owner, value in values.items():
+            weights[owner] = self._there(value)
+            sources[owner].become(value, masks[owner], self.format)
+        self.masks |= masks
+
+    @torch.no_grad()
+    def _layer(self, layer: Layer, gram: Gram | None) -> tuple[Tensor, Tensor, LayerReport]:
+        """One layer, pruned: weight and mask as matrices, and its report."""
+        started = time.perf_counter()
+        dense = layer.matrix(layer.dense())
+        old = self._there(dense)
+        old = old if old.dtype == torch.float64 else old.float()
+        pattern = self.plan.patterns[layer]
+        if layer.name in self.given:
+            mask = self.given[layer.name].to(old.device)
+            out = Pruned(old * mask, mask)
+        else:
+            known = Known(gram, self.gathered.get(layer.name), self.offsets[layer.name])
+            out = self.method.prune(old, pattern, known)
+        new, mask = out.weight, out.mask
+        error = None
+        if gram is not None:
+            if self.refine:
+                new = least_squares(old, new, mask, gram, self.refine)
+            before = gram.error(old)
+            error = gram.error(new - old) / before if before > 0 else 0.0
+        if not bool(new.isfinite().all()):
+            raise FloatingPointError(
+                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity: it was left as it was. "
+                "Try more damping, e.g. gs.prune.SparseGPT(damp=0.1)."
+            )
+        energy = float((old * mask).double().square().sum() / old.double().square().sum().clamp(min=1e-300))
+        density = float(mask.sum()) / max(mask.numel(), 1)
+        seconds = time.perf_counter() - started
+        shape = (layer.outputs, layer.inputs)
+        notes = out.notes + ((gram.note,) if gram is not None and gram.note and gram.note not in out.notes else ())
+        row = LayerReport(layer.name, shape, str(pattern), 1 - density, energy, error, seconds, notes)
+        return new.to(dense.dtype), mask, row
+
+    def _gather(self, ahead: list[str]) -> None:
+        """See that the next layer has its gradients, and as many more from the same pass as memory allows."""
+        if not self.gradients or not ahead or ahead[0] in self.gathered:
+            return
+        taken: dict[str, Collector] = {}
+        for name in ahead:
+            collector = self._collector(self.layers[name], self.layers[name].parameter.device)
+            if taken and sum(c.nbytes for c in taken.values()) + collector.nbytes > self.memory:
+                break
+            taken[name] = collector
+        collectors = {self.layers[name]: collector for name, collector in taken.items()}
+        probe = "grads" in self.method.needs
+        add_gradients(self.model, self.call, self.parts, self.loss, collectors, probe)
+        self.gathered.update(taken)
+
+    def _collector(self, layer: Layer, device: torch.device | str) -> Collector:
+        pattern, count = self.plan.patterns[layer], len(self.parts)
+        found = self.method.collector(pattern, layer.outputs, layer.inputs, count, device)
+        assert found is not None
+        return found
+
+    def _check_memory(self) -> None:
+        """Refuse before anything starts what one layer alone can't have."""
+        for layer in self.plan.patterns if self.gradients else ():
+            need = self._collector(layer, "meta")
+            if need.nbytes > self.memory:
+                raise ValueError(
+                    f"{self.method!r} takes {need.nbytes / 1e9:.1f} GB for {layer.name!r} of shape "
+                    f"{(layer.outputs, layer.inputs)}, and memory={self.memory / 1e9:g}e9 is the limit: pass more, a "
+                    "smaller block=, or another method"
+                )
+
+    def _rank_together(self) -> None:
+        """Masks of the layers that are ranked together, by their scores in the dense model."""
+        joint = self.plan.joint
+        if not joint or not isinstance(self.method, ByScore):
+            return
+        while self.gradients and (ahead := [layer.name for layer in joint if layer.name not in self.gathered]):
+            self._gather(ahead)
+        scores = []
+        for layer in joint:
+            known = Known(None, self.gathered.get(layer.name), self.offsets[layer.name])
+            found = self.method.scores(layer.matrix(layer.dense()), known)
+            if found is None:
+                raise ValueError(f"no gradient reached {layer.name!r}, so it can't be ranked together with the others")
+            scores.append(found)
+        masks = self.plan.patterns[joint[0]].select_many(scores)
+        self.given = {layer.name: mask for layer, mask in zip(joint, masks, strict=True)}
+
+    def _there(self, tensor: Tensor) -> Tensor:
+        """A tensor where blocks compute."""
+        return tensor if self.device is None else tensor.to(self.device)
+
+
+def _inside(name: str, block: str) -> bool:
+    return not block or name.startswith(f"{block}.")
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode, and products that can be seen; every module back to what it was whatever happens."""
+    before = [(module, module.training) for module in model.modules()]
+    configs: dict[int, Any] = {id(m.config): m.config for m in model.modules() if hasattr(m, "config")}
+    experts = [(c, c._experts_implementation) for c in configs.values() if hasattr(c, "_experts_implementation")]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    model.eval()
+    torch.backends.mha.set_fastpath_enabled(False)  # its fused kernel hides the products of its weights ...
+    for config, _ in experts:
+        config._experts_implementation = "eager"  # ... and so do those of transformers' experts
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for config, implementation in experts:
+            config._experts_implementation = implementation
+        for module, mode in before:
+            module.training = mode
