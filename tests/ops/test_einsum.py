@@ -218,7 +218,7 @@ def test_dense_when_dense_wins():
 
 def test_compile_shows_loops_and_source():
     k = gs.compile("ik,kj->ij", gs.CSR(), gs.Dense())
-    assert "for qA1 in A_pos1[i] .. A_pos1[i + 1]:" in k.loops
+    assert "for A1.q in A.pos1[i] .. A.pos1[i + 1]:" in k.loops
     assert "vector_size(64)" in k.source and "#include" not in k.source
     assert "walked as it lies" in k.explain() and "in strips of vectors" in k.explain()
     a, x = tensor((6, 8), gs.CSR()), torch.randn(8, 3, dtype=torch.float64)
@@ -234,19 +234,19 @@ def test_compile_shows_loops_and_source():
 
 def test_a_merge_prints_as_a_person_would_write_it():
     assert gs.compile("ij,ij->", gs.CSR(), gs.CSR()).loops.splitlines()[2:] == [
-        "acc = 0",
-        "for i in 0 .. n_i:",
-        "  qA1 = A_pos1[i]",
-        "  qA1_end = A_pos1[i + 1]",
-        "  qB1 = B_pos1[i]",
-        "  qB1_end = B_pos1[i + 1]",
-        "  while qA1 < qA1_end and qB1 < qB1_end:",
-        "    pA1_crd = A_crd1[qA1]",
-        "    pB1_crd = B_crd1[qB1]",
-        "    j = min(pA1_crd, pB1_crd)",
-        "    if pA1_crd == j and pB1_crd == j:",
-        "      acc += A_val[qA1] * B_val[qB1]",
-        "    qA1 += pA1_crd == j",
-        "    qB1 += pB1_crd == j",
-        "out[0] = acc",
+        "out.acc = 0",
+        "in parts for i in 0 .. i.size:",
+        "  A1.q = A.pos1[i]",
+        "  A1.end = A.pos1[i + 1]",
+        "  B1.q = B.pos1[i]",
+        "  B1.end = B.pos1[i + 1]",
+        "  while A1.q < A1.end and B1.q < B1.end:",
+        "    A1.i = A.crd1[A1.q]",
+        "    B1.i = B.crd1[B1.q]",
+        "    j = min(A1.i, B1.i)",
+        "    if A1.i == j and B1.i == j:",
+        "      out.acc += A.val[A1.q] * B.val[B1.q]",
+        "    A1.q += A1.i == j",
+        "    B1.q += B1.i == j",
+        "out[0] = out.acc",
     ]

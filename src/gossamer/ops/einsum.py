@@ -11,18 +11,20 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.algebra import Op, Tree
+from gossamer.compiler.language.notation import write
+from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.types import types
 from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.infer import infer, natural
 from gossamer.compiler.run.plans import Plan
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
+from gossamer.core.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
+from gossamer.ops import operands
 from gossamer.ops.traced import traced
 
-_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 _LOG = logging.getLogger("gossamer")
 _ORDINARY = (Tensor, torch.nn.Parameter)
 _HALF = (torch.float16, torch.bfloat16)
@@ -66,28 +68,12 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     except WantsDenseGradient:
         dense = [t.to_dense() if isinstance(t, SparseTensor) and tracked(t) and t.grad_format else t for t in tensors]
         return _einsum(expression, dense, format)
-    except BuildError as error:
-        _without_compiler(str(error))
-        return _on_dense(expression, tensors, format)
 
 
 @lru_cache(maxsize=1)
 def _without_compiler(why: str) -> None:
     """Say once that einsum computes on dense copies here."""
     _LOG.warning("gs.einsum computes on dense copies, because its kernels can't be built: %s", why)
-
-
-def _on_dense(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
-    """Compute without a kernel: the same result in the same format, from dense copies."""
-    statement = parse(expression, [t.dim() for t in tensors])
-    dense = interpret(statement, [_dense(t) for t in tensors])
-    if out is not None:
-        return _converted(dense, out)
-    form = infer(statement, [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors])
-    if isinstance(form, int):
-        structure = tensors[form].structure  # type: ignore[attr-defined]
-        return build(gather(dense, structure), structure)
-    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 
 class _Ready:
@@ -130,32 +116,74 @@ def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _R
 
 
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
-    for t in tensors:
-        if not isinstance(t, Tensor):
-            raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
-    statement = parse(expression, [t.dim() for t in tensors])
-    _check_types(expression, tensors)
     if not tensors:
         raise NotationError(f"{expression!r}: there are no operands")
-    if not any(isinstance(t, SparseTensor) for t in tensors):
-        return _converted(
-            interpret(statement, tensors) if ":" in expression else _torch(expression, statement, tensors), out
-        )
-    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF):
-        return _on_dense(expression, tensors, out)
+    operands.check(expression, tensors)
+    statement = parse(expression, [t.dim() for t in tensors])
+    operands.sizes_of(expression, statement, tensors)
+    half = tensors[0].dtype if tensors[0].dtype in _HALF and not _traced(tensors) else None
+    results = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
+    path = steps(statement, [isinstance(t, SparseTensor) for t in tensors])
+    for step in path:
+        format = out if step is path[-1] else None
+        results.append(_computed(expression, step, [results[n] for n in step.operands], format, len(path) == 1))
+    return results[-1].to(half) if half else results[-1]
+
+
+def _computed(expression: str, step: Step, tensors: Sequence[Tensor], out: Format | None, alone: bool) -> Any:
+    """Compute one step; ``alone``: it is all of the expression, so that its plan may be kept under that."""
+    statement = step.statement
+    kinds = types(statement, [t.dtype for t in tensors])
+    sparse = any(isinstance(t, SparseTensor) for t in tensors)
+    if not sparse or tensors[0].device.type != "cpu" or kinds.compute is None:
+        return _on_dense(statement, tensors, out, kinds.result)
     if _traced(tensors):
-        made = traced(expression, statement, tensors, out)
-        return _on_dense(expression, tensors, out) if made is None else made
-    if tensors[0].dtype in _HALF:  # stored in half, summed in single precision
-        wide = _einsum(expression, [t.float() for t in tensors], out)
-        return wide.to(tensors[0].dtype)
+        made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
+        return _on_dense(statement, tensors, out, kinds.result) if made is None else made
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
-        return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
-    sizes = _sizes(expression, statement, tensors)
-    statement, prepared = _prepare(statement, tensors, sizes)
-    as_they_are = all(p.structure is not None or p.values is t for p, t in zip(prepared, tensors, strict=True))
-    home, key = _key(expression, tensors, out) if as_they_are else (None, ())
-    return _computed(statement, prepared, sizes, out, home, key)
+        return _on_dense(statement, tensors, out or Dense(), kinds.result)
+    sizes = operands.sizes_of(expression, statement, tensors)
+    statement, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+    try:
+        form, after = _form(statement, prepared, out)
+        plan = plan_for(statement, [p.arg() for p in prepared], sizes, kinds.compute, form)
+        if dense_wins(plan):
+            return torch.einsum(write(statement).replace(" * ", ","), *(p.dense() for p in prepared)).to(kinds.result)
+        values, structure = run(statement, prepared, sizes, form)
+    except BuildError as error:
+        _without_compiler(str(error))
+        return _on_dense(step.statement, tensors, out, kinds.result)
+    values = values.to(kinds.result)
+    as_they_are = all(
+        (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
+        for p, t in zip(prepared, tensors, strict=True)
+    )
+    if alone and as_they_are and after is None:
+        home, key = _key(expression, tensors, out)
+        if home is not None:
+            home[key] = _Ready(plan)
+    result = values if structure is None else build(values, structure)
+    return result if after is None else _converted(result, after)
+
+
+def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | None, dtype: torch.dtype) -> Any:
+    """Compute without a kernel: the same result in the same format, from dense copies."""
+    given = [_dense(t) for t in tensors]
+    if statement.multiplies:
+        dense = torch.einsum(write(statement).replace(" * ", ","), *given).to(dtype)
+    else:
+        dense = interpret(statement, given).to(dtype)
+    if out is not None:
+        return _converted(dense, out)
+    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
+    if not any(structures):
+        return dense
+    form = infer(statement, structures)
+    if isinstance(form, int):
+        structure = structures[form]
+        assert structure is not None
+        return build(gather(dense, structure), structure)
+    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 
 def _traced(tensors: Sequence[Tensor]) -> bool:
@@ -165,24 +193,27 @@ def _traced(tensors: Sequence[Tensor]) -> bool:
 
 
 def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
-    """Return the plan by which a call would be computed; None if torch would compute it."""
-    if not any(isinstance(t, SparseTensor) for t in tensors):
-        return None
-    with torch.no_grad():
-        statement = parse(expression, [t.dim() for t in tensors])
-        sizes = _sizes(expression, statement, tensors)
-        statement, prepared = _prepare(statement, [t.detach() for t in tensors], sizes)
-        form, _ = _form(statement, prepared, None if out is None else as_format(out))
-        return plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
+    """Return the plan by which a call would be computed, of its first step if there are several; None if torch does."""
+    return next(iter(plans_of(expression, tensors, out)), None)
 
 
-def _torch(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
-    plain = all(c.isalpha() or c in " ,.->" for c in expression.replace("->", ""))
-    return (
-        torch.einsum(expression, *tensors)
-        if plain and "-" not in expression.replace("->", "")
-        else interpret(statement, tensors)
-    )
+def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> list[Plan]:
+    """Return the plans of a call's steps, as far as they are over its own operands; none if torch computes it."""
+    statement = parse(expression, [t.dim() for t in tensors])
+    path, found = steps(statement, [isinstance(t, SparseTensor) for t in tensors]), []
+    for step in path:
+        if any(n >= len(tensors) for n in step.operands):
+            continue
+        own = [tensors[n].detach() for n in step.operands]
+        kinds = types(step.statement, [t.dtype for t in own])
+        if not any(isinstance(t, SparseTensor) for t in own) or kinds.compute is None:
+            continue
+        sizes = operands.sizes_of(expression, step.statement, own)
+        with torch.no_grad():
+            inner, prepared = operands.prepare(step.statement, own, sizes, kinds.compute)
+            form, _ = _form(inner, prepared, None if out is None or step is not path[-1] else as_format(out))
+            found.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
+    return found
 
 
 def _dense(t: Tensor) -> Tensor:
@@ -195,91 +226,6 @@ def _converted(result: Tensor, out: Format | None) -> Any:
     if out is None or isinstance(out, Dense):
         return _dense(result)
     return result.to_format(out) if isinstance(result, SparseTensor) else from_dense(result, out)
-
-
-def _check_types(expression: str, tensors: Sequence[Tensor]) -> None:
-    kinds = {(t.dtype, t.device) for t in tensors}
-    if len(kinds) > 1:
-        given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))
-        raise TypeError(f"{expression!r}: operands must have one type and one device, not {given}")
-
-
-def _sizes(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for k, (group, t) in enumerate(zip(statement.inputs, tensors, strict=True)):
-        for v, size in zip(group, t.shape, strict=True):
-            if sizes.get(v, 1) == 1:
-                sizes[v] = size
-            elif size not in (1, sizes[v]):
-                where = f"index {v!r}" if not v.startswith("_") else "a dimension of '...'"
-                raise ValueError(f"{expression!r}: {where} has size {sizes[v]}, but {size} in operand {k}")
-    return sizes
-
-
-def _prepare(
-    statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int]
-) -> tuple[Statement, list[Prepared]]:
-    """Leave to torch what it does well with dense operands: diagonals, dimensions that broadcast, sums of one alone."""
-    groups = [list(g) for g in statement.inputs]
-    prepared: list[Prepared] = []
-    multiplies = _only_products(statement.tree) and statement.reduce == "sum"
-    for k, t in enumerate(tensors):
-        names = groups[k]
-        if isinstance(t, SparseTensor) and t.dim() and not (t.structure.plain and len(set(names)) < len(names)):
-            for d, v in enumerate(names):
-                if t._dense_shape[d] == 1 and sizes[v] != 1:  # it broadcasts: an index of its own, with one value
-                    names[d] = f"{v}x{k}"
-                    sizes[names[d]] = 1
-            prepared.append(Prepared(values_of(t), t.structure, tuple(names)))
-            continue
-        t = _dense(t)
-        for v in [v for v in dict.fromkeys(names) if names.count(v) > 1]:
-            while names.count(v) > 1:
-                first, second = [d for d, name in enumerate(names) if name == v][:2]
-                if t.shape[first] != t.shape[second]:
-                    t = t.expand([sizes[v] if d in (first, second) else s for d, s in enumerate(t.shape)])
-                t = t.diagonal(dim1=first, dim2=second)
-                names[:] = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
-        for d in reversed(range(len(names))):
-            alone = names[d] not in statement.output and not any(names[d] in g for j, g in enumerate(groups) if j != k)
-            if t.shape[d] == 1 and sizes[names[d]] != 1:
-                t = t.squeeze(d)
-                del names[d]
-            elif alone and multiplies:
-                t = t.sum(d)
-                del names[d]
-        prepared.append(Prepared(t, None, tuple(names)))
-    inputs = tuple(p.vars for p in prepared)
-    summed = {v for g in statement.inputs for v in g} - set(statement.output)
-    every = {v for g in inputs for v in g} | set(statement.output)
-    for v in list(sizes):
-        if v not in every and not (v in summed and not multiplies):
-            del sizes[v]
-    return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
-
-
-def _only_products(tree: Tree) -> bool:
-    return not isinstance(tree, Op) or (tree.name in ("*", "neg") and all(_only_products(a) for a in tree.args))
-
-
-def _computed(
-    statement: Statement,
-    prepared: list[Prepared],
-    sizes: dict[str, int],
-    out: Format | None,
-    home: dict[object, Any] | None = None,
-    key: tuple[Any, ...] = (),
-) -> Any:
-    form, after = _form(statement, prepared, out)
-    plan = plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
-    if dense_wins(plan):
-        equation = f"{','.join(map(''.join, statement.inputs))}->{''.join(statement.output)}"
-        return torch.einsum(equation, *(p.dense() for p in prepared))
-    values, structure = run(statement, prepared, sizes, form)
-    if home is not None and after is None:
-        home[key] = _Ready(plan)
-    result = values if structure is None else build(values, structure)
-    return result if after is None else _converted(result, after)
 
 
 def _form(
@@ -297,11 +243,11 @@ def _form(
 
 
 @implements(torch.einsum, (Format,) * 9)
-def torch_einsum(equation: Any, *operands: Any) -> Any:
+def torch_einsum(equation: Any, *tensors: Any) -> Any:
     """``torch.einsum`` with a sparse operand."""
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
+    if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)):
+        tensors = tuple(tensors[0])
     plain = isinstance(equation, str) and all(c.isalpha() or c in ",.->" for c in equation.replace(" ", ""))
-    if not (plain or torch.compiler.is_compiling()) or any(not isinstance(t, Tensor) for t in operands):
+    if not (plain or torch.compiler.is_compiling()) or any(not isinstance(t, Tensor) for t in tensors):
         return NotImplemented
-    return einsum(equation, *operands)
+    return einsum(equation, *tensors)

@@ -35,7 +35,7 @@ static void work_{name}(long begin, long end, void *p) {{
 }}
 long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, const long *start, long *done) {{
   struct job j = {{a, z, start, done, units_{name}(a, z), chunks, 0}};
-  if (j.chunks > j.units) j.chunks = j.units;
+  if (j.chunks > j.units) j.chunks = j.units > 1 ? j.units : 1;
   if (threads < 2 || j.chunks < 2) work_{name}(0, 1, &j); else pool(0, threads, 1, work_{name}, &j);
   long total = 0;
   if (done) for (long u = 0; u < j.units; ++u) total += done[u];

@@ -100,6 +100,8 @@ class Scheduler:
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
+        if self.reduce in ("max", "min", "top") and var in self.out and not self.out.issuperset(p.order):
+            return None  # a maximum is in a register: no loop of the output stands inside of it
         its, fans = [], []
         for k in self.used:
             level = self.next_level(p, k)
@@ -163,8 +165,6 @@ class Scheduler:
         order, cost, turns = p.order, p.cost, p.turns
         settled = max((d + 1 for d, v in enumerate(order) if v in self.out), default=0)
         before = any(v not in self.out for v in order[:settled])
-        if self.reduce in ("max", "min", "top") and before:
-            return None
         last = order[-1] if order else None
         method, strip, copies = "direct", None, []  # type: str, str | None, list[int]
         if self.output.kind in ("rows", "keys"):

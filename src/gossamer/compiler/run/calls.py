@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -115,8 +116,7 @@ def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Stru
     out: str | int = number[k] if call.structures[k] is not None else "dense"
     found, _ = run(inner, prepared, call.sizes, out)
     if s.reduce == "mean":
-        count = 1
-        for v in s.summed:
-            count *= call.sizes[v]
-        found = found / count
-    return found
+        return found / math.prod(call.sizes[v] for v in s.summed)
+    # an index that neither the slope nor the operand has was summed all the same: where an operand broadcasts
+    lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in inputs))
+    return found if lost == 1 else found * lost

@@ -27,7 +27,7 @@ from gossamer.native.build import version
 
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-ffp-contract=fast",
-    "-fno-semantic-interposition",
+    "-fno-semantic-interposition", "-fwrapv",
 )  # fmt: skip
 #: gcc turns the loop over columns into gathers with it, two to three times slower; clang does not know it.
 GCC_ONLY = ("-fno-loop-unroll-and-jam",)
