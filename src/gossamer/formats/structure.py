@@ -287,9 +287,17 @@ def _pack(
         outer, fibre, number = [c[new] for c in outer], torch.cumsum(new, 0) - 1, number - start * inner
     place, positions = torch.zeros_like(outer[0] if outer else coords[0][:1]), 1
     arrays: dict[str, Tensor] = {}
-    for i, (level, coord, size) in enumerate(zip(stack[:split], outer, sizes, strict=False)):
-        stored, place, positions = level.pack(place, coord, positions, size)
+    back: Tensor | None = None  # where each entry is now, once an unordered level has moved them
+    for i, (level, size) in enumerate(zip(stack[:split], sizes, strict=False)):
+        level.check_sizes(positions, size)
+        if i and not stack[i - 1].ordered and bool((place[1:] < place[:-1]).any()):  # parents must come in order
+            order = torch.argsort(place, stable=True)
+            place, outer = place[order], [c[order] for c in outer]
+            back = order if back is None else back[order]
+        stored, place, positions = level.pack(place, outer[i], positions, size)
         arrays.update({f"{name}{i}": array for name, array in stored.items()})
+    if back is not None:
+        place = torch.empty_like(place).index_copy_(0, back, place)
     return arrays, place if fibre is None else place[fibre] * inner + number, positions * inner
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.notation import write
+from gossamer.compiler.language.notation import equation
 from gossamer.compiler.language.steps import Step, steps
 from gossamer.compiler.language.types import types
 from gossamer.compiler.run.calls import Prepared, plan_for, run
@@ -148,7 +148,7 @@ def _computed(expression: str, step: Step, tensors: Sequence[Tensor], out: Forma
         form, after = _form(statement, prepared, out)
         plan = plan_for(statement, [p.arg() for p in prepared], sizes, kinds.compute, form)
         if dense_wins(plan):
-            return torch.einsum(write(statement).replace(" * ", ","), *(p.dense() for p in prepared)).to(kinds.result)
+            return torch.einsum(equation(statement), *(p.dense() for p in prepared)).to(kinds.result)
         values, structure = run(statement, prepared, sizes, form)
     except BuildError as error:
         _without_compiler(str(error))
@@ -170,7 +170,7 @@ def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | Non
     """Compute without a kernel: the same result in the same format, from dense copies."""
     given = [_dense(t) for t in tensors]
     if statement.multiplies:
-        dense = torch.einsum(write(statement).replace(" * ", ","), *given).to(dtype)
+        dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given))
     else:
         dense = interpret(statement, given).to(dtype)
     if out is not None:

@@ -70,7 +70,7 @@ class Writer:
         if isinstance(e, Var):
             return self.name(e.name)
         if isinstance(e, Load):
-            return f"{self.name(e.array)}[{self.expr(e.index)}]"
+            return f"{self.name.array(e.array)}[{self.expr(e.index)}]"
         if isinstance(e, Call):
             return FUNCTIONS[e.name].c.format(*(f"({self.expr(a)})" for a in e.args), f=self.suffix)
         left, right = self.expr(e.left), self.expr(e.right)
@@ -127,7 +127,7 @@ class Writer:
         if isinstance(e, Load):
             if self.step(e.index) != 1:
                 raise NotLinear
-            return f"(*(const {lanes.type} *)(&{self.name(e.array)}[{self.expr(e.index)}] + {u * lanes.width}))"
+            return f"(*(const {lanes.type} *)(&{self.name.array(e.array)}[{self.expr(e.index)}] + {u * lanes.width}))"
         if isinstance(e, Var):
             return f"{self.name(e.name)}_{u}"
         assert isinstance(e, Bin)
@@ -181,7 +181,7 @@ class Writer:
             self.put(f"{self.name(s.name)} {s.sign} {self.expr(s.value)};")
         elif isinstance(s, Find):
             begin, end, coord = (self.expr(e) for e in (s.begin, s.end, s.coord))
-            self.put(f"FIND({self.name(s.name)}, {self.name(s.array)}, {begin}, {end}, {coord})")
+            self.put(f"FIND({self.name(s.name)}, {self.name.array(s.array)}, {begin}, {end}, {coord})")
         elif isinstance(s, Scatter):
             coord = self.expr(s.coord)
             self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
@@ -222,7 +222,7 @@ class Writer:
 
     def store(self, s: Store) -> None:
         if not self.lanes:
-            self.put(f"{self.name(s.array)}[{self.expr(s.index)}] {s.sign} {self.expr(s.value)};")
+            self.put(f"{self.name.array(s.array)}[{self.expr(s.index)}] {s.sign} {self.expr(s.value)};")
             return
         if self.lanes.open:  # a long sum has blocks before its last one
             acc, self.lanes.open = self.name(self.lanes.open), ""
@@ -233,7 +233,7 @@ class Writer:
         lanes, index = self.lanes, self.expr(s.index)
         for u in range(lanes.count):
             value = self.vector(s.value, u) if self.varies(s.value) else f"(({lanes.type}){{0}} + {self.expr(s.value)})"
-            self.put(f"*({lanes.type} *)(&{self.name(s.array)}[{index}] + {u * lanes.width}) {s.sign} {value};")
+            self.put(f"*({lanes.type} *)(&{self.name.array(s.array)}[{index}] + {u * lanes.width}) {s.sign} {value};")
 
     # -- loops
 

@@ -24,5 +24,9 @@ class Names:
         known = {v: _LETTERS[n] if n < len(_LETTERS) else f"i{n}" for n, v in enumerate(dict.fromkeys(indices))}
         self.known = known | {f"{v}.size": f"{name}_size" for v, name in known.items()}
 
-    def __call__(self, name: str) -> str:
-        return self.known.get(name) or name.replace(".", "_")
+    def __call__(self, variable: str) -> str:
+        return self.known.get(variable) or variable.replace(".", "_")
+
+    def array(self, name: str) -> str:
+        """Return the name of an array: none is an index, though one may be called as the result is."""
+        return name.replace(".", "_")

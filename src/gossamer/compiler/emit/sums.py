@@ -107,7 +107,7 @@ class _Dots(NamedTuple):
             if w.step(index) != 1:
                 raise NotLinear
             text = w.vector(value, 0)
-            place = f"*(v4 *)&{w.name(self.store.array)}[{w.expr(index)}]"
+            place = f"*(v4 *)&{w.name.array(self.store.array)}[{w.expr(index)}]"
             return [f"const v4 acc_ = {total};", f"{place} {self.store.sign} {text.replace('out_acc_0', 'acc_')};"]
         except NotLinear:
             stored = [self.stored(w, self.turn(var, x), Load("acc_", Num(x))) for x in range(4)]
@@ -119,7 +119,7 @@ class _Dots(NamedTuple):
         """The statement that stores a sum."""
         value = substituted(self.store.value, {**names, ACC: total})
         place = w.expr(substituted(self.store.index, names))
-        return f"{w.name(self.store.array)}[{place}] {self.store.sign} {w.expr(value)};"
+        return f"{w.name.array(self.store.array)}[{place}] {self.store.sign} {w.expr(value)};"
 
 
 def _dots(s: For) -> _Dots | None:

@@ -17,7 +17,7 @@ def function(nest: Nest, name: str) -> str:
     outputs = {names.OUT, names.OUT_CRD, names.OUT_COUNT}
     for i, (array, ctype) in enumerate(nest.arrays):
         const = "" if array in outputs else "const "
-        writer.put(f"{const}{ctype} *restrict {writer.name(array)} = a[{i}];")
+        writer.put(f"{const}{ctype} *restrict {writer.name.array(array)} = a[{i}];")
     for i, size in enumerate(nest.sizes):
         writer.put(f"const long {writer.name(size)} = z[{i}];")
     if any(array == names.OUT_COUNT for array, _ in nest.arrays):
@@ -46,7 +46,7 @@ def _units(nest: Nest, name: str) -> str:
         return "\n".join([*lines, "  return 1;", "}"])
     used, writer = names_in(nest.units), Writer(nest)
     lines += [
-        f"  const {ctype} *{writer.name(array)} = a[{i}];"
+        f"  const {ctype} *{writer.name.array(array)} = a[{i}];"
         for i, (array, ctype) in enumerate(nest.arrays)
         if array in used
     ]

@@ -2,7 +2,7 @@
 
 A sum over an index takes in the terms that have it, and no others: ``"ij,j + i -> i"`` is A b + c, not A b + n c. So it
 goes down the tree: into those sides of a sum that have the index, into the one factor that has it, and stops
-where two factors have it or at a function. Maxima and minima are of the whole expression.
+where two factors have it or at a function. Maxima, minima and means are of the whole expression.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
         for v, size in zip(group, tensor.shape, strict=True):
             sizes[v] = size if sizes.get(v, 1) == 1 else sizes[v]
     views = [_view(t, list(g), every, sizes) for g, t in zip(statement.inputs, tensors, strict=True)]
-    if statement.reduce in ("sum", "mean"):
+    if statement.reduce == "sum":
         value = _Sums(statement, views, every).value(statement.tree, frozenset(statement.summed))
         value = value if isinstance(value, Tensor) else views[0].new_tensor(value)
         whole = value.expand([1, *(sizes[v] for v in statement.output), *(1 for _ in statement.summed)])
         return whole.reshape([sizes[v] for v in statement.output]).clone()
     value = evaluate(statement.tree, views).expand([1, *(sizes[v] for v in every)])
     over = tuple(range(1 + len(statement.output), 1 + len(every)))
-    value = getattr(value, f"a{statement.reduce}")(over) if over else value
+    reduce = "mean" if statement.reduce == "mean" else f"a{statement.reduce}"
+    value = getattr(value, reduce)(over) if over else value
     return value.squeeze(0).clone()
 
 
@@ -85,4 +86,4 @@ class _Sums:
         else:
             found = evaluate(tree, self.views)
         dims = [self.axis[v] for v in sorted(over)]
-        return getattr(found, self.statement.reduce)(dims, keepdim=True) if dims else found
+        return found.sum(dims, keepdim=True) if dims else found

@@ -79,13 +79,31 @@ def write(statement: Statement) -> str:
     >>> write(parse("row col, col + row -> row", (2, 1, 1)))
     'ab * b + a -> a'
     """
+    groups, output = _lettered(statement)
+    head = "" if statement.reduce == "sum" else f"{statement.reduce}: "
+    return f"{head}{_written(statement.tree, groups)} -> {output}"
+
+
+def equation(statement: Statement) -> str:
+    """Return a product of operands as ``torch.einsum`` takes it.
+
+    Examples
+    --------
+    >>> equation(parse("row col, col -> row", (2, 1)))
+    'ab,b->a'
+    """
+    groups, output = _lettered(statement)
+    return f"{','.join(groups)}->{output}"
+
+
+def _lettered(statement: Statement) -> tuple[list[str], str]:
+    """The groups and the output, with a letter for each index."""
     every = dict.fromkeys(v for group in statement.inputs for v in group)
     if len(every) > len(_LETTERS):
         raise ValueError(f"{statement} has {len(every)} indices, more than there are letters")
     letters = dict(zip(every, _LETTERS, strict=False))
     groups = ["".join(letters[v] for v in group) for group in statement.inputs]
-    head = "" if statement.reduce == "sum" else f"{statement.reduce}: "
-    return f"{head}{_written(statement.tree, groups)} -> {''.join(letters[v] for v in statement.output)}"
+    return groups, "".join(letters[v] for v in statement.output)
 
 
 def _written(tree: Tree, groups: Sequence[str]) -> str:

@@ -44,6 +44,8 @@ def types(statement: Statement, given: Sequence[torch.dtype]) -> Types:
     dtype = point.dtype if isinstance(point, torch.Tensor) else given[0]
     if statement.reduce == "mean" and not (dtype.is_floating_point or dtype.is_complex):
         raise TypeError(f"{statement}: a mean of {_said(given)} is refused, as by torch: convert with .float()")
+    if statement.reduce in ("max", "min") and dtype.is_complex:
+        raise TypeError(f"{statement}: torch has no such operation for {_said(given)}, which has no order")
     result = dtype
     if statement.reduce == "sum" and statement.summed and not (dtype.is_floating_point or dtype.is_complex):
         lone = [v for v in statement.summed if sum(v in _indices(f, statement) for f in factors(statement.tree)) < 2]

@@ -118,5 +118,5 @@ def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Stru
     if s.reduce == "mean":
         return found / math.prod(call.sizes[v] for v in s.summed)
     # an index that neither the slope nor the operand has was summed all the same: where an operand broadcasts
-    lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in inputs))
+    lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in (*inputs, s.inputs[k])))
     return found if lost == 1 else found * lost

@@ -56,6 +56,8 @@ def march() -> tuple[str, ...]:
     >>> march()
     ('-march=native',)
     """
+    if os.environ.get("GOSSAMER_SANITIZE"):  # for tests: every address is checked when it is used
+        return ("-march=native", "-O1", "-g", f"-fsanitize={os.environ['GOSSAMER_SANITIZE']}")
     asked = os.environ.get("GOSSAMER_ISA", "")
     return _OLDER.get(asked, ("-march=native",)) if platform.machine() in ("x86_64", "AMD64") else ("-march=native",)
 

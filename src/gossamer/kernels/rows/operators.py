@@ -23,7 +23,8 @@ from gossamer import native
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, plain, restack, target_of
 from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
-from gossamer.formats.lanes import halves, near_entries
+from gossamer.formats.levels.halves import halves
+from gossamer.formats.levels.near_lanes import near_entries
 from gossamer.formats.packed import PackedRows, block_of
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"
