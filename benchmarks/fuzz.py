@@ -1,6 +1,6 @@
 """Is the compiler right? Random expressions on random operands, against dense tensors, by the thousand.
 
-    python benchmarks/fuzz.py [--cases N] [--seed S] [--workers W] [--asan N] [--out FILE]
+    python benchmarks/fuzz.py [--cases N] [--seed S] [--asan N] [--out FILE]
 
 A case is a number, from which all else is drawn: 1 to 8 operands of 0 to 5 dimensions, sizes 0 to 12 and some large,
 any letters or words as indices, any format or stack of levels, any type; sums, products, functions, broadcasts,
@@ -77,7 +77,9 @@ class Case:
         generator = torch.Generator().manual_seed(self.seed)
         for o in self.operands:
             x = torch.empty(o.shape).uniform_(-2, 2, generator=generator)
-            if not self.dtype.is_floating_point and not self.dtype.is_complex:  # small: torch wraps around after each step
+            if (
+                not self.dtype.is_floating_point and not self.dtype.is_complex
+            ):  # small: torch wraps around after each step
                 x = x.abs() if self.dtype == torch.uint8 else x
                 x = x.round() if len(self.operands) < 3 else x.sign()
             x = (x * (torch.rand(o.shape, generator=generator) < o.density)).to(self.dtype)
@@ -106,7 +108,9 @@ class Case:
         exact = [_exact(d) for d in dense]
         want = interpret(statement, exact)
         said = self._judge(got, want, statement, [d.dtype for d in dense])
-        dense_out = self.out is None or isinstance(self.out, gs.Dense)  # a sparse one keeps what is not zero, and its gradients
+        dense_out = self.out is None or isinstance(
+            self.out, gs.Dense
+        )  # a sparse one keeps what is not zero, and its gradients
         if said is None and dense_out and any(o.grad for o in self.operands):
             said = self._judge_gradients(got, want, given, dense)
         if said is None and not all(torch.equal(_values(t), b) for t, b in zip(self.tensors, before, strict=True)):
@@ -131,7 +135,9 @@ class Case:
             return torch.equal(got, want)
         scale = max(float(want.abs().max()) if want.numel() else 0.0, 1.0) * 40 * 2 ** len(self.operands)
         bits = torch.finfo(self.dtype).eps if self.dtype.is_floating_point or self.dtype.is_complex else 2**-23
-        return torch.allclose(got.to(torch.complex128), want.to(torch.complex128), rtol=0, atol=scale * bits, equal_nan=True)
+        return torch.allclose(
+            got.to(torch.complex128), want.to(torch.complex128), rtol=0, atol=scale * bits, equal_nan=True
+        )
 
     def _judge_gradients(self, got: Any, want: torch.Tensor, given: list[Any], dense: list[torch.Tensor]) -> str | None:
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -246,7 +252,9 @@ class _Drawing:
     def _spelled(self, names: list[str], dots: bool, words: bool) -> str:
         return (" " if words else "").join([*(["..."] if dots else []), *names])
 
-    def _operand(self, group: tuple[str, ...], sizes: list[int], dots: bool, wide: int, names: dict[str, str]) -> Operand:
+    def _operand(
+        self, group: tuple[str, ...], sizes: list[int], dots: bool, wide: int, names: dict[str, str]
+    ) -> Operand:
         rng, data = self.rng, self.data
         hidden = [rng.choice((1, 2, 3)) if d == 0 else 3 for d in range(rng.randint(0, wide))] if dots else []
         shape = [*(3 if h != 1 else 1 for h in hidden), *sizes]
@@ -313,14 +321,14 @@ class _Built(logging.Handler):
             raise AssertionError(record.getMessage()[-3000:])
 
 
-def work(first: int, last: int) -> None:
+def work(first: int, last: int, share: int = 1) -> None:
     """Run cases in this process, a line for each before and after it."""
     torch.set_num_threads(1)
     logging.getLogger("gossamer").addHandler(_Built())
     for seed in range(first, last):
         print(f"? {seed}", flush=True)
         try:
-            made = case(seed)
+            made = case(seed, share)
             said = made.wrong()
         except Exception as error:
             said = f"{type(error).__name__}: {str(error)[-400:]}"
@@ -333,14 +341,14 @@ def _asan() -> dict[str, str]:
     return {"GOSSAMER_SANITIZE": "address", "LD_PRELOAD": library.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
-def run(first: int, last: int, asan: bool, cache: str, counts: Counter[str]) -> list[str]:
-    """Run cases in processes, each for a few hundred; a crash costs one case."""
+def run(first: int, last: int, counts: Counter[str], asan: bool = False, share: int = 1) -> list[str]:
+    """Run cases in processes, each for a few hundred; a crash costs one case. Return what is wrong."""
     wrong: list[str] = []
-    environment = {**os.environ, "MALLOC_PERTURB_": "165", "GOSSAMER_CACHE": cache, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"}
     environment |= _asan() if asan else {}
     while first < last:
         end = min(first + 400, last)
-        command = [sys.executable, __file__, "--work", str(first), str(end)]
+        command = [sys.executable, __file__, "--work", str(first), str(end), str(share)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         lines = done.stdout.splitlines()
         for line in lines:
@@ -368,15 +376,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the first case")
     parser.add_argument("--asan", type=int, default=0, help="how many of them to run with address checks too")
     parser.add_argument("--out", type=Path, default=RESULT)
-    parser.add_argument("--work", type=int, nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.work:
         work(*args.work)
         return
     started, counts, checked = time.perf_counter(), Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as cache:
-        wrong = run(args.seed, args.seed + args.cases, False, cache, counts)
-        wrong += run(args.seed, args.seed + args.asan, True, cache, checked)
+        os.environ["GOSSAMER_CACHE"] = cache
+        wrong = run(args.seed, args.seed + args.cases, counts)
+        wrong += run(args.seed, args.seed + args.asan, checked, asan=True)
     result = {"first": args.seed, "cases": dict(counts), "asan": dict(checked), "wrong": wrong}
     result["seconds"] = round(time.perf_counter() - started)
     print(dict(counts), dict(checked))
