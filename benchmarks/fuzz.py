@@ -77,9 +77,8 @@ class Case:
         generator = torch.Generator().manual_seed(self.seed)
         for o in self.operands:
             x = torch.empty(o.shape).uniform_(-2, 2, generator=generator)
-            if (
-                not self.dtype.is_floating_point and not self.dtype.is_complex
-            ):  # small: torch wraps around after each step
+            if not self.dtype.is_floating_point and not self.dtype.is_complex:
+                # small numbers: torch's integers wrap around after each step
                 x = x.abs() if self.dtype == torch.uint8 else x
                 x = x.round() if len(self.operands) < 3 else x.sign()
             x = (x * (torch.rand(o.shape, generator=generator) < o.density)).to(self.dtype)
@@ -108,9 +107,8 @@ class Case:
         exact = [_exact(d) for d in dense]
         want = interpret(statement, exact)
         said = self._judge(got, want, statement, [d.dtype for d in dense])
-        dense_out = self.out is None or isinstance(
-            self.out, gs.Dense
-        )  # a sparse one keeps what is not zero, and its gradients
+        # a sparse result keeps what is not zero, and only its gradients
+        dense_out = self.out is None or isinstance(self.out, gs.Dense)
         if said is None and dense_out and any(o.grad for o in self.operands):
             said = self._judge_gradients(got, want, given, dense)
         if said is None and not all(torch.equal(_values(t), b) for t, b in zip(self.tensors, before, strict=True)):
@@ -282,8 +280,8 @@ class _Drawing:
     def _level(self) -> str | Level:
         rng = self.rng
         return rng.choice([
-            "dense", "compressed", "compressed", "bitmap", "compressed-nonunique", "singleton", "fixed", Fixed(12), Slots(),
-            Lanes(), NearLanes(), FixedLanes(rng.randint(4, 12)), HalfLanes(12),
+            "dense", "compressed", "compressed", "bitmap", "compressed-nonunique", "singleton", "fixed", Fixed(12),
+            Slots(), Lanes(), NearLanes(), FixedLanes(rng.randint(4, 12)), HalfLanes(12),
         ])  # fmt: skip
 
     def _tree(self, count: int) -> str:
@@ -337,8 +335,12 @@ def work(first: int, last: int, share: int = 1) -> None:
 
 
 def _asan() -> dict[str, str]:
-    library = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout
-    return {"GOSSAMER_SANITIZE": "address", "LD_PRELOAD": library.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    """The environment of kernels with address checks. ASan intercepts C++ exceptions, so libstdc++ is loaded first."""
+    found = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    return {"GOSSAMER_SANITIZE": "address", "LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
 
 
 def run(first: int, last: int, counts: Counter[str], asan: bool = False, share: int = 1) -> list[str]:

@@ -19,7 +19,7 @@ from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
-from gossamer.ops import explain
+from gossamer.ops.explain import explain
 from gossamer.report.masks import Picture, picture
 from gossamer.report.recognise import recognise
 from gossamer.report.timing import interleaved
