@@ -7,7 +7,7 @@ state have one structure, and "same pattern" is most often "same object".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,8 +16,10 @@ from torch import Tensor
 from gossamer.formats import checks
 from gossamer.formats.base import Format, check_size
 from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
+from gossamer.formats.memo import Memo
 
 INT32 = 2**31 - 1
+_LEAST_KEPT, _TIMES_KEPT = 1 << 24, 8  # bytes that a structure may keep besides its arrays: these, and times its own
 _WHOLE = (Dense, Compressed, Singleton)  # levels without padding
 
 
@@ -67,8 +69,7 @@ class Structure:
         self._matrix: Matrix | None = None
         self._valid: Tensor | None | bool = False  # False: not computed yet
         self._nnz: int | None = None
-        #: What others work out about the structure and want to keep as long as it lives (views, schedules).
-        self.memo: dict[object, Any] = {}
+        self._memo: Memo | None = None
 
     @classmethod
     def from_keys(cls, format: Format, keys: Tensor, shape: Sequence[int]) -> tuple[Structure, Tensor]:
@@ -231,6 +232,22 @@ class Structure:
     def nbytes(self) -> int:
         """Bytes of the index arrays."""
         return sum(a.numel() * a.element_size() for a in self.arrays.values())
+
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what follows from this structure alone (a view of it, places of its entries): made once, and kept.
+
+        What is kept takes a few times the bytes of the structure itself at most; the rest is dropped, and made again.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> s = gs.from_dense(torch.eye(3), gs.CSR()).structure
+        >>> s.cached("double", lambda: 2 * s.nnz)
+        6
+        """
+        if self._memo is None:
+            self._memo = Memo(_LEAST_KEPT + _TIMES_KEPT * self.nbytes())
+        return self._memo.cached(key, make)
 
 
 def ravel(coords: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:

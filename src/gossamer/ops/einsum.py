@@ -14,6 +14,7 @@ from gossamer.compiler import NotationError, Statement, interpret, parse
 from gossamer.compiler.language.notation import equation
 from gossamer.compiler.language.steps import Step, steps
 from gossamer.compiler.language.types import types
+from gossamer.compiler.run.cache import PLANS
 from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.infer import infer, natural
@@ -82,37 +83,38 @@ class _Ready:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
+    def nbytes(self) -> int:
+        """Bytes that the plan keeps."""
+        return self.plan.nbytes()
+
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         values, structure = self.plan([t._values if isinstance(t, SparseTensor) else t for t in tensors])
         return values if structure is None else SparseTensor(values, structure)
 
 
-def _key(
-    expression: str, tensors: Sequence[Any], out: Format | None
-) -> tuple[dict[object, Any] | None, tuple[Any, ...]]:
-    """Where the plan of a call is kept, and under what key; nowhere if autograd or a trace has a part in it."""
-    home: dict[object, Any] | None = None
+def _key(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
+    """The key under which the plan of a call is kept; empty if autograd or a trace has a part in it."""
     key: list[Any] = [expression, out, setting()]
     grad = torch.is_grad_enabled()
     for t in tensors:
         if isinstance(t, SparseTensor):
             if grad and tracked(t):
-                return None, ()
+                return ()
             structure, values = t._structure, t._values
             if type(values) not in _ORDINARY:
-                return None, ()
-            home = structure.memo if home is None else home
+                return ()
             key += (id(structure), values.dtype)
         elif type(t) in _ORDINARY and not (grad and t.requires_grad):
             key += (t.shape, t.stride(), t.dtype)
         else:
-            return None, ()
-    return home, tuple(key)
+            return ()
+    return tuple(key)
 
 
 def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _Ready | None:
-    home, key = _key(expression, tensors, out)
-    return None if home is None else home.get(key)
+    key = _key(expression, tensors, out)
+    found: _Ready | None = PLANS.get(key) if key else None
+    return found
 
 
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
@@ -159,9 +161,9 @@ def _computed(expression: str, step: Step, tensors: Sequence[Tensor], out: Forma
         for p, t in zip(prepared, tensors, strict=True)
     )
     if alone and as_they_are and after is None:
-        home, key = _key(expression, tensors, out)
-        if home is not None:
-            home[key] = _Ready(plan)
+        key = _key(expression, tensors, out)
+        if key:
+            PLANS.keep(key, _Ready(plan), tuple(p.structure for p in prepared if p.structure is not None))
     result = values if structure is None else build(values, structure)
     return result if after is None else _converted(result, after)
 

@@ -49,7 +49,7 @@ def setting() -> float | None:
 def dense_wins(plan: Plan) -> bool:
     """Would torch's dense kernel be faster than the plan?"""
     s = plan.statement
-    if _density is None or plan.out != "dense" or plan.like is not None or len(s.inputs) != 2 or s.reduce != "sum":
+    if _density is None or plan.out != "dense" or plan.like or len(s.inputs) != 2 or s.reduce != "sum":
         return False
     shared = set(s.inputs[0]) & set(s.inputs[1]) - set(s.output)
     if any("." in v or v.startswith("_") for group in s.inputs for v in group):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -24,7 +25,7 @@ from gossamer.compiler.language.algebra import operand_name
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.schedule import TURN, schedule
 from gossamer.compiler.run.assemble import Places, assemble
-from gossamer.compiler.run.explained import explained
+from gossamer.compiler.run.explained import described, explained
 from gossamer.compiler.run.kernel import kernel
 from gossamer.compiler.run.lengths import LONG, longest
 from gossamer.compiler.run.tiling import Tiling, chunks, tiling
@@ -55,7 +56,8 @@ class Arg(NamedTuple):
 class Plan:
     """One statement on operands of known structure.
 
-    ``out`` says what the result is: "dense", the number of the operand whose entries it has, or a format.
+    ``out`` says what the result is: "dense", the number of the operand whose entries it has, or a format. A plan holds
+    index arrays, but no structure: the cache drops it when a structure that it is for is collected.
     """
 
     def __init__(
@@ -67,17 +69,22 @@ class Plan:
         out: str | int | Format,
     ) -> None:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
-        self.like: Structure | None = None
+        self.like = False  # is the result a dense tensor in the structure of an operand (Masked)?
+        self.pattern: weakref.ref[Structure] | None = None  # the structure of a result that has one of an operand
         self.tiling: Tiling | None = None
         self.places: Places | None = None
-        if isinstance(out, int) and (like := args[out].structure) is not None and like.plain:
-            self.out, self.like = "dense", like  # its values are an ordinary tensor
+        if isinstance(out, int) and (like := args[out].structure) is not None:
+            self.pattern = weakref.ref(like)
+            self.out, self.like = ("dense", True) if like.plain else (out, False)
         self.views: list[View | None] = [self._view(arg) for arg in args]
         self._keep_whole()
         self.choice = self._choose()
         self.tiling = self._tile()
         self.kernel: Kernel = kernel(self._program())
         self._bind()
+        self.described = [described(arg, view) for arg, view in zip(self.args, self.views, strict=True)]
+        self._shared = {id(array) for a in args if a.structure for array in a.structure.arrays.values()}
+        self.args = [arg._replace(structure=None) for arg in self.args]
 
     # -- operands
 
@@ -357,7 +364,7 @@ class Plan:
             pointers[slot] = ready[k].data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
-            return self._dense(pointers, threads, values), self.like
+            return self._dense(pointers, threads, values), self._structure() if self.like else None
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
@@ -393,7 +400,7 @@ class Plan:
 
     def _pattern(self, pointers: list[int], threads: int, like: Tensor) -> tuple[Tensor, Structure | None]:
         assert isinstance(self.out, int)
-        view, structure = self.views[self.out], self.args[self.out].structure
+        view = self.views[self.out]
         index = None if view is None else view.index
         out = fresh(like.shape if index is None else index.shape, self.dtype, zero=not self.kernel.covers)
         pointers[self.slot[names.OUT]] = out.data_ptr()
@@ -401,7 +408,19 @@ class Plan:
         if index is not None:
             out = torch.zeros(like.numel(), dtype=self.dtype).index_put_((index,), out)
             out = out.view(like.shape)
-        return out, structure
+        return out, self._structure()
+
+    def _structure(self) -> Structure | None:
+        """Return the structure of the operand whose entries the result has."""
+        return None if self.pattern is None else self.pattern()
+
+    def nbytes(self) -> int:
+        """Bytes of the index arrays that it keeps besides those of the operands."""
+        views = [a for v in self.views if v is not None for a in (*v.arrays.values(), v.index) if a is not None]
+        kept = {id(a): a.numel() * a.element_size() for a in (*self.keep, *views) if id(a) not in self._shared}
+        sparse = isinstance(self.out, Format)  # it will keep where the rows of the result begin
+        rows = math.prod(self.out_shape[:-1]) if self.kernel.program.output.kind == "rows" else 1
+        return sum(kept.values()) + (16 * (self.units + rows) if sparse else 0)
 
     def explain(self) -> str:
         """Say what was chosen, and why."""
