@@ -26,6 +26,7 @@ def function(nest: Nest, name: str) -> str:
         writer.put("out += chunk * out_total;")
     if nest.workspace:
         writer.put(f"ws_open(ws, {writer.expr(nest.workspace_size)});")
+        writer.put("if (ws->failed) return;")
     if nest.units is None and nest.appends:
         writer.put("long out_n = start[0];")
     writer.depth -= 1

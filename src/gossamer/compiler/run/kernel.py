@@ -72,7 +72,10 @@ class Kernel:
     ) -> int:
         """Call one of its functions on pointers to the arrays of its nest; return how many entries it appended."""
         array = (ctypes.c_void_p * len(pointers))(*pointers)
-        return self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        entries: int = self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        if entries < 0:
+            raise MemoryError(f"no memory for a workspace over {self.program.output.vars[-1]!r} of {self.program}")
+        return entries
 
 
 def kernel(program: Program) -> Kernel:
