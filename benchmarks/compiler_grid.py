@@ -66,7 +66,7 @@ class Case:
         generator = torch.Generator().manual_seed(self.seed)
         sparse, dense = [], []
         for k, (group, format) in enumerate(zip(parse_groups(self.expression), self.formats, strict=True)):
-            shape = [self.sizes[v] for v in group.replace("...", "ab")]
+            shape = [self.sizes[v] for v in "".join(group).replace("...", "ab")]
             keep = torch.rand(shape, generator=generator) < self.densities[k]
             x = torch.randn(shape, dtype=torch.float64, generator=generator) * keep
             dense.append(x)
@@ -140,7 +140,7 @@ def scorch_grid() -> Iterator[Case]:
     sizes = {v: 3 + n for n, v in enumerate("iajbklcd")}
     for expression in SCORCH:
         groups = parse_groups(expression)
-        wide = [len(g.replace("...", "ab")) for g in groups]
+        wide = [len("".join(g).replace("...", "ab")) for g in groups]
         first = next(k for k, n in enumerate(wide) if n)
         choices = MATRICES[:-2] if wide[first] == 2 else (gs.COO(), gs.CSF(), gs.Masked())
         if wide[first] > 2:

@@ -139,10 +139,10 @@ def change(name, place, value):
         (change("meta1", 3, 0x44444454), "does not ascend"),
         (change("cols1", 0, 8), "outside 0 .. 7"),
         (change("cols1", slice(0, 4), 1), "does not ascend within a group"),
-        (lambda a, v: a.update(meta1=a["meta1"][:-1]), "meta has 511 words, must have 512"),
+        (lambda a, v: a.update(meta1=a["meta1"][:-1]), "meta has 511 entries, must have 512"),
         (lambda a, v: a.update(meta1=a["meta1"].long()), "must be int32"),
         (lambda a, v: a.update(cols1=a["cols1"][:1]), "cols is"),
-        (lambda a, v: a.update(cols1=a["cols1"].int()), "must be torch.uint8"),
+        (lambda a, v: a.update(cols1=a["cols1"].int()), "must be uint8"),
         (lambda a, v: v.fill_(1.0), "not zero"),  # rows past the last
     ],
 )

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from gossamer import native
-from gossamer.native.build import BuildError, build, compiler
+from gossamer.native.build import build, compiler
+from gossamer.native.cache import BuildError
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
 

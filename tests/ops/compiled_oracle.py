@@ -2,7 +2,7 @@
 
 import torch
 
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.machine import Machine
 
 
@@ -16,13 +16,13 @@ def interpreted(plan, values):
             if value.is_contiguous()
             else torch.as_strided(value, (value.untyped_storage().nbytes() // 8,), (1,), 0)
         )
-        arrays[f"{operand_name(k)}_val"] = flat.reshape(-1).tolist()
+        arrays[names.values(k)] = flat.reshape(-1).tolist()
     kind = plan.kernel.program.output.kind
     count = torch.Size(plan.out_shape).numel()
     if kind == "pattern":
         view = plan.views[plan.out]
         count = values[plan.out].numel() if view.index is None else view.index.numel()
-    arrays |= {"out": [0.0] * count, "out_count": [0] * max(count, 1)}
+    arrays |= {"out": [0.0] * count, "out.count": [0] * max(count, 1)}
     machine = Machine(arrays, plan.numbers)
     out = torch.tensor(machine.run(plan.kernel.nest)["out"], dtype=torch.float64)
     if kind == "dense":
@@ -31,4 +31,4 @@ def interpreted(plan, values):
         return out if plan.out_perm is None else out.permute([plan.out_perm.index(d) for d in range(len(shape))])
     if kind == "pattern":
         return out
-    return machine.entries, machine.arrays["out_count"]
+    return machine.entries, machine.arrays["out.count"]

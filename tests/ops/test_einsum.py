@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import gossamer as gs
+from gossamer.compiler.run.cache import PLANS
+from gossamer.ops.einsum import plan_of
 from tests.formats_under_test import ALL
 
 FORMATS = [*ALL[:9], gs.formats.PackedCSR(), gs.formats.PackedNear()]
@@ -105,11 +107,11 @@ def test_large_outputs_by_hash_and_wide_workspaces(monkeypatch):
     for small, large, kind in ((1 << 16, 1 << 22, "dense"), (1, 1 << 22, "wide"), (1, 2, "hash")):
         monkeypatch.setattr(plans, "_SMALL", small)
         monkeypatch.setattr(plans, "_LARGE", large)
-        a.structure.memo.clear()
+        PLANS.clear()
         c = gs.einsum("ik,kj->ij", a, b)
         c.structure.check(c.values())
         assert torch.allclose(c.to_dense(), want)
-        plan = next(v for k, v in a.structure.memo.items() if k[0] == "plan")
+        plan = plan_of("ik,kj->ij", [a, b])
         assert plan.kernel.program.workspace == kind
 
 
@@ -218,7 +220,7 @@ def test_dense_when_dense_wins():
 
 def test_compile_shows_loops_and_source():
     k = gs.compile("ik,kj->ij", gs.CSR(), gs.Dense())
-    assert "for qA1 in A_pos1[i] .. A_pos1[i + 1]:" in k.loops
+    assert "for A1.q in A.pos1[i] .. A.pos1[i + 1]:" in k.loops
     assert "vector_size(64)" in k.source and "#include" not in k.source
     assert "walked as it lies" in k.explain() and "in strips of vectors" in k.explain()
     a, x = tensor((6, 8), gs.CSR()), torch.randn(8, 3, dtype=torch.float64)
@@ -234,21 +236,21 @@ def test_compile_shows_loops_and_source():
 
 def test_a_merge_prints_as_a_person_would_write_it():
     assert gs.compile("ij,ij->", gs.CSR(), gs.CSR()).loops.splitlines()[2:] == [
-        "acc = 0",
-        "for i in 0 .. n_i:",
-        "  qA1 = A_pos1[i]",
-        "  qA1_end = A_pos1[i + 1]",
-        "  qB1 = B_pos1[i]",
-        "  qB1_end = B_pos1[i + 1]",
-        "  while qA1 < qA1_end and qB1 < qB1_end:",
-        "    pA1_crd = A_crd1[qA1]",
-        "    pB1_crd = B_crd1[qB1]",
-        "    j = min(pA1_crd, pB1_crd)",
-        "    if pA1_crd == j and pB1_crd == j:",
-        "      acc += A_val[qA1] * B_val[qB1]",
-        "    qA1 += pA1_crd == j",
-        "    qB1 += pB1_crd == j",
-        "out[0] = acc",
+        "out.acc = 0",
+        "in parts for i in 0 .. i.size:",
+        "  A1.q = A.pos1[i]",
+        "  A1.end = A.pos1[i + 1]",
+        "  B1.q = B.pos1[i]",
+        "  B1.end = B.pos1[i + 1]",
+        "  while A1.q < A1.end and B1.q < B1.end:",
+        "    A1.i = A.crd1[A1.q]",
+        "    B1.i = B.crd1[B1.q]",
+        "    j = min(A1.i, B1.i)",
+        "    if A1.i == j and B1.i == j:",
+        "      out.acc += A.val[A1.q] * B.val[B1.q]",
+        "    A1.q += A1.i == j",
+        "    B1.q += B1.i == j",
+        "out[0] = out.acc",
     ]
 
 

@@ -3,7 +3,8 @@
 Nothing here knows tensors or formats: :mod:`gossamer.ops.einsum` describes them to the compiler as stacks of levels.
 """
 
-from gossamer.compiler.language.notation import NotationError, Statement, interpret, parse
+from gossamer.compiler.language.interpret import interpret
+from gossamer.compiler.language.notation import NotationError, Statement, parse
 from gossamer.compiler.language.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
 from gossamer.compiler.loops.schedule import Choice, Given, Scheduler, nest_order, schedule
 from gossamer.compiler.run.kernel import Kernel, kernel

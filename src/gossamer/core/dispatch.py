@@ -54,7 +54,7 @@ def _linear(args: tuple[Any, ...]) -> Any:
     out = perform(decision)
     bind = getattr(decision.function, "bind", None)
     if bind is not None and not decision.refused:
-        memo["linear"] = bind(*decision.args)
+        memo.keep("linear", bind(*decision.args))
     return out
 
 

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor, from_entries, summed
-from gossamer.formats import BSR, COO, CSC, CSR, Format, checks
+from gossamer.formats import BSR, COO, CSC, CSR, Format, checks, levels
 from gossamer.formats.base import check_size
-from gossamer.formats.levels import Compressed
 from gossamer.formats.structure import ascending, ravel
 
 if TYPE_CHECKING:
@@ -165,14 +164,14 @@ def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tens
     checks.outside(format, shape, values, {"pos1": pos, "crd1": crd})
     parents, size = format.level_sizes(shape)[:2]
     try:
-        Compressed().check_bounds({"pos": pos, "crd": crd}, parents, size)
+        levels.check(levels.Compressed(), {"pos": pos, "crd": crd}, parents, size, sorted=False)
     except ValueError as error:
         raise ValueError(f"{format} of shape {shape} from scipy: {error}") from None
     if values.shape[:1] != crd.shape:
         raise ValueError(
             f"{format} of shape {shape} from scipy: values are {tuple(values.shape)} for {crd.numel()} indices"
         )
-    row, col, _ = Compressed().unpack({"pos": pos, "crd": crd}, parents, size, crd.device)
+    row, col, _ = levels.Compressed().unpack({"pos": pos, "crd": crd}, parents, size, crd.device)
     keys = ravel([row, col], (parents, size))
     if not ascending(keys):
         if values.dim() == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -44,8 +45,6 @@ class Format:
     any_pattern: bool = True
     #: Does the class have its own map from dimensions to levels, beyond their order?
     own_map: ClassVar[bool] = False
-    #: Are the entries stored in ascending order of their coordinates in the levels?
-    ordered: ClassVar[bool] = True
     _known: ClassVar[dict[str, type[Format]]] = {}
 
     def __init__(self, *levels: str | Level, order: Sequence[int] | None = None) -> None:
@@ -53,8 +52,9 @@ class Format:
         self.order: tuple[int, ...] | None = None if order is None else tuple(order)
         if not levels:
             raise ValueError("a format needs at least one level, such as Format('dense', 'compressed')")
-        if self.levels[-1].full and not self.levels[-1].arrays:  # the innermost fibres are stored whole
+        if self.levels[-1].whole:
             self.any_pattern = False
+            self._check_fibres()
         integers = self.order is None or all(type(d) is int for d in self.order)
         if self.order is not None and not (integers and sorted(self.order) == list(range(self.groups(len(levels))))):
             raise ValueError(
@@ -62,6 +62,17 @@ class Format:
             )
         if self.order is not None and list(self.order) == sorted(self.order):
             self.order = None
+
+    def _check_fibres(self) -> None:
+        """Raise ValueError if a fibre that is stored as a whole would be stored for each of its entries."""
+        tail = list(itertools.takewhile(lambda level: level.whole, reversed(self.levels)))
+        above = self.levels[: len(self.levels) - len(tail)]
+        if not all(level.merges for level in above) and any(not level.full for level in tail):
+            given = ", ".join(repr(level_name(level)) for level in self.levels)
+            raise ValueError(
+                f"Format({given}): below a level that may repeat a coordinate each entry would have a whole fibre, "
+                f"and so be there more than once; use 'compressed' above {tail[-1]}"
+            )
 
     def __init_subclass__(cls) -> None:
         Format._known[cls.__name__] = cls
@@ -88,6 +99,11 @@ class Format:
             return f"{type(self).__name__}()"
         levels = ", ".join(repr(level_name(level)) for level in self.levels)
         return f"Format({levels}{'' if self.order is None else f', order={self.order}'})"
+
+    @property
+    def ordered(self) -> bool:
+        """Are the entries stored in ascending order of their coordinates in the levels?"""
+        return all(level.ordered for level in self.levels)
 
     def named(self) -> Format:
         """Return the format of the same stack that has a name, or this one.
@@ -169,9 +185,9 @@ class Format:
 _NAMED: dict[tuple[object, ...], Format] = {}
 
 
-def register_name(format: Format) -> None:
-    """Let ``Format(...)`` of the same stack be known by this name (CSR, CSC, ...)."""
-    _NAMED[(format.levels, format.order)] = format
+def register_name(format: Format, levels: Sequence[Level] = ()) -> None:
+    """Let ``Format(...)`` of the same stack, or of these levels, be known by this name (CSR, CSC, ...)."""
+    _NAMED[(tuple(levels) or format.levels, format.order)] = format
 
 
 def as_format(format: Format | type[Format] | str) -> Format:

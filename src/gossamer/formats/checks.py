@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from gossamer.formats import levels
 from gossamer.formats.base import Format, check_size
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def check(structure: Structure, values: Tensor) -> None:
             axes = (*axes, size)
             own = {name: array.reshape(-1) if array.shape == axes else array for name, array in own.items()}
         try:
-            level.check(own, positions, size)
+            levels.check(level, own, positions, size)
             positions = level.positions(own, positions, size)
             check_size((positions,), "the number of positions")
         except ValueError as error:

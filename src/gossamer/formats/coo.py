@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from gossamer.formats.base import Format
+from gossamer.formats.base import Format, register_name
 from gossamer.formats.levels import Compressed, Level, Singleton
 from gossamer.formats.structure import INT32, Matrix, Structure, matrix_sizes, ravel
 
@@ -18,6 +18,8 @@ class COO(Format):
     >>> t = gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.COO())
     >>> t.structure.arrays["crd0"], t.structure.arrays["crd1"]
     (tensor([0, 1], dtype=torch.int32), tensor([1, 0], dtype=torch.int32))
+    >>> gs.Format("compressed-nonunique", "singleton") == gs.COO()
+    True
     """
 
     def __init__(self) -> None:
@@ -42,3 +44,7 @@ class COO(Format):
         bounds = torch.arange(rows + 1, dtype=crds[0].dtype, device=crds[0].device)
         pos = torch.searchsorted(crds[0], bounds, out_int32=crds[0].dtype == torch.int32)
         return Matrix(pos, ravel(crds[1:], structure.shape[1:]), rows, cols, False, None)
+
+
+for _more in range(1, 8):
+    register_name(COO(), (Compressed(unique=False), *(Singleton(),) * _more))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
-from gossamer.formats.lanes import LANES, FixedLanes, HalfLanes, Lanes, NearLanes, Slots
+from gossamer.formats.levels import LANES, FixedLanes, HalfLanes, Lanes, NearLanes, Slots
 
 _TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
 _BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
@@ -41,7 +41,6 @@ class PackedRows(Format):
     as that of a Conv1D of transformers, or a transpose that moves no value.
     """
 
-    ordered = False
     #: Columns of a tile; of a window, and steps in one (0: the pattern is not regular).
     tile: int
     window: int = 0

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
-from gossamer.formats.pairs import STEP, TILE, Pairs
+from gossamer.formats.levels.pairs import STEP, TILE, Pairs
 
 
 class PackedVNM(Format):

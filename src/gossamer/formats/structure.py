@@ -7,7 +7,7 @@ state have one structure, and "same pattern" is most often "same object".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -16,8 +16,10 @@ from torch import Tensor
 from gossamer.formats import checks
 from gossamer.formats.base import Format, check_size
 from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
+from gossamer.formats.memo import Memo
 
 INT32 = 2**31 - 1
+_LEAST_KEPT, _TIMES_KEPT = 1 << 24, 8  # bytes that a structure may keep besides its arrays: these, and times its own
 _WHOLE = (Dense, Compressed, Singleton)  # levels without padding
 
 
@@ -67,8 +69,7 @@ class Structure:
         self._matrix: Matrix | None = None
         self._valid: Tensor | None | bool = False  # False: not computed yet
         self._nnz: int | None = None
-        #: What others work out about the structure and want to keep as long as it lives (views, schedules).
-        self.memo: dict[object, Any] = {}
+        self._memo: Memo | None = None
 
     @classmethod
     def from_keys(cls, format: Format, keys: Tensor, shape: Sequence[int]) -> tuple[Structure, Tensor]:
@@ -232,6 +233,27 @@ class Structure:
         """Bytes of the index arrays."""
         return sum(a.numel() * a.element_size() for a in self.arrays.values())
 
+    def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return what follows from this structure alone (a view of it, places of its entries): made once, and kept.
+
+        What is kept takes a few times the bytes of the structure itself at most; the rest is dropped, and made again.
+
+        Examples
+        --------
+        >>> import torch, gossamer as gs
+        >>> s = gs.from_dense(torch.eye(3), gs.CSR()).structure
+        >>> s.cached("double", lambda: 2 * s.nnz)
+        6
+        """
+        return self.memo.cached(key, make)
+
+    @property
+    def memo(self) -> Memo:
+        """What is kept with this structure, for those who look before they make."""
+        if self._memo is None:
+            self._memo = Memo(_LEAST_KEPT + _TIMES_KEPT * self.nbytes())
+        return self._memo
+
 
 def ravel(coords: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
     """Row-major number of coordinates."""
@@ -287,9 +309,17 @@ def _pack(
         outer, fibre, number = [c[new] for c in outer], torch.cumsum(new, 0) - 1, number - start * inner
     place, positions = torch.zeros_like(outer[0] if outer else coords[0][:1]), 1
     arrays: dict[str, Tensor] = {}
-    for i, (level, coord, size) in enumerate(zip(stack[:split], outer, sizes, strict=False)):
-        stored, place, positions = level.pack(place, coord, positions, size)
+    back: Tensor | None = None  # where each entry is now, once an unordered level has moved them
+    for i, (level, size) in enumerate(zip(stack[:split], sizes, strict=False)):
+        level.check_sizes(positions, size)
+        if i and not stack[i - 1].ordered and bool((place[1:] < place[:-1]).any()):  # parents must come in order
+            order = torch.argsort(place, stable=True)
+            place, outer = place[order], [c[order] for c in outer]
+            back = order if back is None else back[order]
+        stored, place, positions = level.pack(place, outer[i], positions, size)
         arrays.update({f"{name}{i}": array for name, array in stored.items()})
+    if back is not None:
+        place = torch.empty_like(place).index_copy_(0, back, place)
     return arrays, place if fibre is None else place[fibre] * inner + number, positions * inner
 
 

@@ -83,7 +83,8 @@ def _kernel(structure: Structure, values: Tensor) -> Product | None:
     if known is None or known[0] != table._version or known[1] is not values.dtype:
         ours = _by(F.linear, linear_sparse, structure.format)
         kernel = kernel_of(values, values, structure) if ours else None
-        known = structure.memo["module"] = table.version(), values.dtype, kernel
+        known = table.version(), values.dtype, kernel
+        structure.memo.keep("module", known)
     return known[2]
 
 

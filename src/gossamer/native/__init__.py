@@ -3,7 +3,8 @@
 Nothing of ours is imported here: see :mod:`gossamer.native.library`.
 """
 
-from gossamer.native.build import BuildError, build, cache_dir, compiler
+from gossamer.native.build import build, compiler
+from gossamer.native.cache import BuildError, cache_dir
 from gossamer.native.ceilings import Ceilings, ceilings
 from gossamer.native.library import isa, load, loaded, path, why_not
 

@@ -19,20 +19,11 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gossamer.native import recipe
+from gossamer.native import cache, recipe
+from gossamer.native.cache import BuildError
 
 COMMON = recipe.flags()
-
-
-class BuildError(RuntimeError):
-    """The library could not be built; the message says why."""
-
-
-def cache_dir() -> Path:
-    """Return where built code is kept: ``$GOSSAMER_CACHE``, or ``gossamer`` in the user's cache folder."""
-    if own := os.environ.get("GOSSAMER_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gossamer"
+NO_COMPILER = "no C++ compiler: install one (Debian: apt-get install g++), or name it in $CXX"
 
 
 def compiler() -> list[str] | None:
@@ -75,29 +66,46 @@ def build(
     >>> source = Path(tempfile.mkdtemp()) / "two.cpp"
     >>> _ = source.write_text('extern "C" int two() { return 2; }')
     >>> build("two", {"two": (source, [])}, []).name  # doctest: +SKIP
-    'two-3f0c1a9b5e7d2468.so'
+    'two-3f0c1a9b5e7d2468-9c41d20b.so'
     """
     command = compiler()
+    folder = cache.folder("native")
+    key = _key(units, headers, stub, flags)
+    if (built := find(folder, f"{name}-{key}", command)) is not None:
+        return built
     if command is None:
-        raise BuildError("no C++ compiler: install one (Debian: apt-get install g++), or name it in $CXX")
-    folder = cache_dir() / "native"
-    target = folder / f"{name}-{_key(command, units, headers, stub, flags)}.so"
-    if target.exists():
-        return target
+        raise BuildError(NO_COMPILER)
+    target = folder / f"{name}-{key}-{compiler_key(command)}.so"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
             made = _compile(command, units, Path(work), stub, [*COMMON, *flags])
+            made.chmod(0o700)
             os.replace(made, target)
+        cache.trim(folder)
     except OSError as error:
         raise BuildError(f"can't write to {folder}: {error}; name another folder in $GOSSAMER_CACHE") from error
     return target
 
 
-def _key(
-    command: list[str], units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object
-) -> str:
-    digest = hashlib.sha256(repr((version(command), COMMON, platform.machine(), more)).encode())
+def find(folder: Path, stem: str, command: list[str] | None) -> Path | None:
+    """Return a library that was built before by this compiler, or by any if there is none here; None if there is none.
+
+    Libraries are called ``stem-compiler.so``.
+    """
+    if command is not None:
+        found = [folder / f"{stem}-{compiler_key(command)}.so"]
+    else:
+        found = sorted(folder.glob(f"{stem}-*.so"))
+    return next((path for path in found if path.exists() and cache.trusted(path)), None)
+
+
+def compiler_key(command: list[str]) -> str:
+    """Return what distinguishes the libraries of one compiler from those of others."""
+    return hashlib.sha256(version(command).encode()).hexdigest()[:8]
+
+
+def _key(units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object) -> str:
+    digest = hashlib.sha256(repr((COMMON, platform.machine(), more)).encode())
     for name, (path, own) in sorted(units.items()):
         digest.update(repr((name, tuple(own))).encode() + path.read_bytes())
     for path in sorted(headers):

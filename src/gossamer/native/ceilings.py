@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gossamer.native.build import BuildError, build
+from gossamer.native.build import build
+from gossamer.native.cache import BuildError
 from gossamer.native.library import isa
 
 _SOURCE = Path(__file__).parent / "cpu" / "ceilings.cpp"

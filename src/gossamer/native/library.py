@@ -14,7 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from gossamer.native import recipe
-from gossamer.native.build import BuildError, build
+from gossamer.native.build import build
+from gossamer.native.cache import BuildError
 
 _LOG = logging.getLogger("gossamer")
 

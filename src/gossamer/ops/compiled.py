@@ -13,7 +13,7 @@ from gossamer.compiler.run.plans import Plan
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.ops.dense import from_dense
-from gossamer.ops.einsum import einsum, plan_of
+from gossamer.ops.einsum import einsum, plans_of
 
 
 class Compiled:
@@ -25,7 +25,7 @@ class Compiled:
 
     def __init__(self, expression: str, formats: tuple[Format, ...], out: Format | None) -> None:
         self.expression, self.formats, self.out = expression, formats, out
-        self._plan: Plan | None = None
+        self._plans: list[Plan] = []
 
     def __repr__(self) -> str:
         out = "" if self.out is None else f", out={self.out}"
@@ -38,15 +38,14 @@ class Compiled:
             raise TypeError(
                 f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile anew"
             )
-        self._plan = plan_of(self.expression, tensors, self.out)
+        self._plans = plans_of(self.expression, tensors, self.out)
         return einsum(self.expression, *tensors, out=self.out)
 
-    def _any_plan(self) -> Plan:
-        if self._plan is None:
-            self._plan = plan_of(self.expression, self._example(), self.out)
-        if self._plan is None:
+    def _any_plans(self) -> list[Plan]:
+        self._plans = self._plans or plans_of(self.expression, self._example(), self.out)
+        if not self._plans:
             raise ValueError(f"{self}: no operand is sparse, so torch computes it and there is no kernel to show")
-        return self._plan
+        return self._plans
 
     def _example(self) -> list[Tensor]:
         groups = parse_groups(self.expression)
@@ -57,8 +56,8 @@ class Compiled:
         made = []
         generator = torch.Generator().manual_seed(0)
         for group, format in zip(groups, self.formats, strict=True):
-            letters = group.replace("...", "AB" if "..." in group else "")
-            shape = [48 + 8 * (ord(v) % 5) for v in letters]
+            names = [v for name in group for v in (("_0", "_1") if name == "..." else (name,))]
+            shape = [48 + 8 * (ord(v[-1]) % 5) for v in names]
             x = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.1)
             made.append(x if isinstance(format, Dense) else from_dense(x, format))
         return made
@@ -66,16 +65,16 @@ class Compiled:
     @property
     def loops(self) -> str:
         """The loop nest, as text."""
-        return self._any_plan().kernel.loops
+        return "\n\n".join(plan.kernel.loops for plan in self._any_plans())
 
     @property
     def source(self) -> str:
         """The C source of the kernel."""
-        return self._any_plan().kernel.source
+        return "\n\n".join(plan.kernel.source for plan in self._any_plans())
 
     def explain(self) -> str:
         """Say what was chosen (order of loops, vectors, workspace, threads), and why."""
-        return self._any_plan().explain()
+        return "\n".join(plan.explain() for plan in self._any_plans())
 
 
 def compile(expression: str, *formats: Format, out: Format | None = None) -> Compiled:
@@ -95,13 +94,13 @@ def compile(expression: str, *formats: Format, out: Format | None = None) -> Com
     >>> print(k.loops)
     # C[i, j] = sum over k of A[i, k] * B[k, j]
     # A sparse(i, k), B dense(k, j); output dense(i, j)
-    parallel for i in 0 .. n_i:
-      in strips for j in 0 .. n_j:
-        acc = 0
-        for qA1 in A_pos1[i] .. A_pos1[i + 1]:
-          k = A_crd1[qA1]
-          acc += A_val[qA1] * B_val[k * B_s0 + j]
-        out[i * out_s0 + j] = acc
+    parallel for i in 0 .. i.size:
+      in strips for j in 0 .. j.size:
+        out.acc = 0
+        for A1.q in A.pos1[i] .. A.pos1[i + 1]:
+          k = A.crd1[A1.q]
+          out.acc += A.val[A1.q] * B.val[k * B.s0 + j]
+        out[i * out.s0 + j] = out.acc
     >>> k(gs.from_dense(torch.eye(2), gs.CSR()), torch.ones(2, 2))
     tensor([[1., 1.],
             [1., 1.]])

@@ -135,9 +135,10 @@ def _places(structure: Structure) -> Restacked | None:
     """The number of each entry in the dense tensor; kept with the structure."""
     if not enough(torch.Size(structure.value_shape).numel()) or structure.device.type != "cpu":
         return None
-    if "places" not in structure.memo:
-        structure.memo["places"] = restack(structure, target_of(Dense(), tuple(structure.shape)))
-    return structure.memo["places"]
+    found: Restacked | None = structure.cached(
+        "places", lambda: restack(structure, target_of(Dense(), tuple(structure.shape)))
+    )
+    return found
 
 
 def _built(values: Tensor, made: Restacked, shape: Sequence[int], format: Format) -> SparseTensor:

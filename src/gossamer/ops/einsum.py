@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.algebra import Op, Tree
+from gossamer.compiler.language.notation import equation
+from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.types import types
+from gossamer.compiler.run.cache import PLANS
 from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.infer import infer, natural
@@ -23,14 +26,13 @@ from gossamer.core.tensor import (
     build,
     gather,
     tracked,
-    values_of,
     wants_dense_gradient,
 )
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
+from gossamer.ops import operands
 from gossamer.ops.traced import traced
 
-_TYPES = (torch.float32, torch.float64, torch.int32, torch.int64)
 _LOG = logging.getLogger("gossamer")
 _ORDINARY = (Tensor, torch.nn.Parameter)
 _HALF = (torch.float16, torch.bfloat16)
@@ -75,9 +77,6 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     except WantsDenseGradient:
         dense = [t.to_dense() if wants_dense_gradient(t) else t for t in tensors]
         return _einsum(expression, dense, format)
-    except BuildError as error:
-        _without_compiler(str(error))
-        return _on_dense(expression, tensors, format)
 
 
 def _of_torch_sparse(t: Any) -> bool:
@@ -90,85 +89,115 @@ def _without_compiler(why: str) -> None:
     _LOG.warning("gs.einsum computes on dense copies, because its kernels can't be built: %s", why)
 
 
-def _on_dense(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
-    """Compute without a kernel: the same result in the same format, from dense copies."""
-    statement = parse(expression, [t.dim() for t in tensors])
-    dense = interpret(statement, [_dense(t) for t in tensors])
-    if out is not None:
-        return _converted(dense, out)
-    form = infer(statement, [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors])
-    if isinstance(form, int):
-        structure = tensors[form].structure  # type: ignore[attr-defined]
-        return build(gather(dense, structure), structure)
-    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
-
-
 class _Ready:
     """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
+    def nbytes(self) -> int:
+        """Bytes that the plan keeps."""
+        return self.plan.nbytes()
+
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         values, structure = self.plan([t._values if isinstance(t, SparseTensor) else t for t in tensors])
         return values if structure is None else SparseTensor(values, structure)
 
 
-def _key(
-    expression: str, tensors: Sequence[Any], out: Format | None
-) -> tuple[dict[object, Any] | None, tuple[Any, ...]]:
-    """Where the plan of a call is kept, and under what key; nowhere if autograd or a trace has a part in it."""
-    home: dict[object, Any] | None = None
+def _key(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
+    """The key under which the plan of a call is kept; empty if autograd or a trace has a part in it."""
     key: list[Any] = [expression, out, setting()]
     grad = torch.is_grad_enabled()
     for t in tensors:
         if isinstance(t, SparseTensor):
             if grad and tracked(t):
-                return None, ()
+                return ()
             structure, values = t._structure, t._values
             if type(values) not in _ORDINARY:
-                return None, ()
-            home = structure.memo if home is None else home
+                return ()
             key += (id(structure), values.dtype)
         elif type(t) in _ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
             key += (t.shape, t.stride(), t.dtype)
         else:
-            return None, ()
-    return home, tuple(key)
+            return ()
+    return tuple(key)
 
 
 def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _Ready | None:
-    home, key = _key(expression, tensors, out)
-    return None if home is None else home.get(key)
+    key = _key(expression, tensors, out)
+    found: _Ready | None = PLANS.get(key) if key else None
+    return found
 
 
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
-    for t in tensors:
-        if not isinstance(t, Tensor):
-            raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
-    statement = parse(expression, [t.dim() for t in tensors])
-    _check_types(expression, tensors)
     if not tensors:
         raise NotationError(f"{expression!r}: there are no operands")
-    if not any(isinstance(t, SparseTensor) for t in tensors):
-        return _converted(
-            interpret(statement, tensors) if ":" in expression else _torch(expression, statement, tensors), out
-        )
-    if tensors[0].device.type != "cpu" or tensors[0].dtype not in (*_TYPES, *_HALF):
-        return _on_dense(expression, tensors, out)
+    operands.check(expression, tensors)
+    statement = parse(expression, [t.dim() for t in tensors])
+    operands.sizes_of(expression, statement, tensors)
+    half = tensors[0].dtype if tensors[0].dtype in _HALF and not _traced(tensors) else None
+    results = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
+    path = steps(statement, [isinstance(t, SparseTensor) for t in tensors])
+    for step in path:
+        format = out if step is path[-1] else None
+        results.append(_computed(expression, step, [results[n] for n in step.operands], format, len(path) == 1))
+    return results[-1].to(half) if half else results[-1]
+
+
+def _computed(expression: str, step: Step, tensors: Sequence[Tensor], out: Format | None, alone: bool) -> Any:
+    """Compute one step; ``alone``: it is all of the expression, so that its plan may be kept under that."""
+    statement = step.statement
+    kinds = types(statement, [t.dtype for t in tensors])
+    sparse = any(isinstance(t, SparseTensor) for t in tensors)
+    if not sparse or tensors[0].device.type != "cpu" or kinds.compute is None:
+        return _on_dense(statement, tensors, out, kinds.result)
     if _traced(tensors):
-        made = traced(expression, statement, tensors, out)
-        return _on_dense(expression, tensors, out) if made is None else made
-    if tensors[0].dtype in _HALF:  # stored in half, summed in single precision
-        wide = _einsum(expression, [t.float() for t in tensors], out)
-        return wide.to(tensors[0].dtype)
+        made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
+        return _on_dense(statement, tensors, out, kinds.result) if made is None else made
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
-        return _converted(interpret(statement, [_dense(t) for t in tensors]), out)
-    sizes = _sizes(expression, statement, tensors)
-    statement, prepared = _prepare(statement, tensors, sizes)
-    as_they_are = all(p.structure is not None or p.values is t for p, t in zip(prepared, tensors, strict=True))
-    home, key = _key(expression, tensors, out) if as_they_are else (None, ())
-    return _computed(statement, prepared, sizes, out, home, key)
+        return _on_dense(statement, tensors, out or Dense(), kinds.result)
+    sizes = operands.sizes_of(expression, statement, tensors)
+    statement, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+    try:
+        form, after = _form(statement, prepared, out)
+        plan = plan_for(statement, [p.arg() for p in prepared], sizes, kinds.compute, form)
+        if dense_wins(plan):
+            return torch.einsum(equation(statement), *(p.dense() for p in prepared)).to(kinds.result)
+        values, structure = run(statement, prepared, sizes, form)
+    except BuildError as error:
+        _without_compiler(str(error))
+        return _on_dense(step.statement, tensors, out, kinds.result)
+    values = values.to(kinds.result)
+    as_they_are = all(
+        (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
+        for p, t in zip(prepared, tensors, strict=True)
+    )
+    if alone and as_they_are and after is None:
+        key = _key(expression, tensors, out)
+        if key:
+            PLANS.keep(key, _Ready(plan), tuple(p.structure for p in prepared if p.structure is not None))
+    result = values if structure is None else build(values, structure)
+    return result if after is None else _converted(result, after)
+
+
+def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | None, dtype: torch.dtype) -> Any:
+    """Compute without a kernel: the same result in the same format, from dense copies."""
+    given = [_dense(t) for t in tensors]
+    if statement.multiplies:
+        dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given))
+    else:
+        dense = interpret(statement, given).to(dtype)
+    if out is not None:
+        return _converted(dense, out)
+    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
+    if not any(structures):
+        return dense
+    form = infer(statement, structures)
+    if isinstance(form, int):
+        structure = structures[form]
+        assert structure is not None
+        return build(gather(dense, structure), structure)
+    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 
 def _traced(tensors: Sequence[Tensor]) -> bool:
@@ -178,24 +207,27 @@ def _traced(tensors: Sequence[Tensor]) -> bool:
 
 
 def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
-    """Return the plan by which a call would be computed; None if torch would compute it."""
-    if not any(isinstance(t, SparseTensor) for t in tensors):
-        return None
-    with torch.no_grad():
-        statement = parse(expression, [t.dim() for t in tensors])
-        sizes = _sizes(expression, statement, tensors)
-        statement, prepared = _prepare(statement, [t.detach() for t in tensors], sizes)
-        form, _ = _form(statement, prepared, None if out is None else as_format(out))
-        return plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
+    """Return the plan by which a call would be computed, of its first step if there are several; None if torch does."""
+    return next(iter(plans_of(expression, tensors, out)), None)
 
 
-def _torch(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
-    plain = all(c.isalpha() or c in " ,.->" for c in expression.replace("->", ""))
-    return (
-        torch.einsum(expression, *tensors)
-        if plain and "-" not in expression.replace("->", "")
-        else interpret(statement, tensors)
-    )
+def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> list[Plan]:
+    """Return the plans of a call's steps, as far as they are over its own operands; none if torch computes it."""
+    statement = parse(expression, [t.dim() for t in tensors])
+    path, found = steps(statement, [isinstance(t, SparseTensor) for t in tensors]), []
+    for step in path:
+        if any(n >= len(tensors) for n in step.operands):
+            continue
+        own = [tensors[n].detach() for n in step.operands]
+        kinds = types(step.statement, [t.dtype for t in own])
+        if not any(isinstance(t, SparseTensor) for t in own) or kinds.compute is None:
+            continue
+        sizes = operands.sizes_of(expression, step.statement, own)
+        with torch.no_grad():
+            inner, prepared = operands.prepare(step.statement, own, sizes, kinds.compute)
+            form, _ = _form(inner, prepared, None if out is None or step is not path[-1] else as_format(out))
+            found.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
+    return found
 
 
 def _dense(t: Tensor) -> Tensor:
@@ -208,91 +240,6 @@ def _converted(result: Tensor, out: Format | None) -> Any:
     if out is None or isinstance(out, Dense):
         return _dense(result)
     return result.to_format(out) if isinstance(result, SparseTensor) else from_dense(result, out)
-
-
-def _check_types(expression: str, tensors: Sequence[Tensor]) -> None:
-    kinds = {(t.dtype, t.device) for t in tensors}
-    if len(kinds) > 1:
-        given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))
-        raise TypeError(f"{expression!r}: operands must have one type and one device, not {given}")
-
-
-def _sizes(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for k, (group, t) in enumerate(zip(statement.inputs, tensors, strict=True)):
-        for v, size in zip(group, t.shape, strict=True):
-            if sizes.get(v, 1) == 1:
-                sizes[v] = size
-            elif size not in (1, sizes[v]):
-                where = f"index {v!r}" if not v.startswith("_") else "a dimension of '...'"
-                raise ValueError(f"{expression!r}: {where} has size {sizes[v]}, but {size} in operand {k}")
-    return sizes
-
-
-def _prepare(
-    statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int]
-) -> tuple[Statement, list[Prepared]]:
-    """Leave to torch what it does well with dense operands: diagonals, dimensions that broadcast, sums of one alone."""
-    groups = [list(g) for g in statement.inputs]
-    prepared: list[Prepared] = []
-    multiplies = _only_products(statement.tree) and statement.reduce == "sum"
-    for k, t in enumerate(tensors):
-        names = groups[k]
-        if isinstance(t, SparseTensor) and t.dim() and not (t.structure.plain and len(set(names)) < len(names)):
-            for d, v in enumerate(names):
-                if t._dense_shape[d] == 1 and sizes[v] != 1:  # it broadcasts: an index of its own, with one value
-                    names[d] = f"{v}x{k}"
-                    sizes[names[d]] = 1
-            prepared.append(Prepared(values_of(t), t.structure, tuple(names)))
-            continue
-        t = _dense(t)
-        for v in [v for v in dict.fromkeys(names) if names.count(v) > 1]:
-            while names.count(v) > 1:
-                first, second = [d for d, name in enumerate(names) if name == v][:2]
-                if t.shape[first] != t.shape[second]:
-                    t = t.expand([sizes[v] if d in (first, second) else s for d, s in enumerate(t.shape)])
-                t = t.diagonal(dim1=first, dim2=second)
-                names[:] = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
-        for d in reversed(range(len(names))):
-            alone = names[d] not in statement.output and not any(names[d] in g for j, g in enumerate(groups) if j != k)
-            if t.shape[d] == 1 and sizes[names[d]] != 1:
-                t = t.squeeze(d)
-                del names[d]
-            elif alone and multiplies:
-                t = t.sum(d)
-                del names[d]
-        prepared.append(Prepared(t, None, tuple(names)))
-    inputs = tuple(p.vars for p in prepared)
-    summed = {v for g in statement.inputs for v in g} - set(statement.output)
-    every = {v for g in inputs for v in g} | set(statement.output)
-    for v in list(sizes):
-        if v not in every and not (v in summed and not multiplies):
-            del sizes[v]
-    return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
-
-
-def _only_products(tree: Tree) -> bool:
-    return not isinstance(tree, Op) or (tree.name in ("*", "neg") and all(_only_products(a) for a in tree.args))
-
-
-def _computed(
-    statement: Statement,
-    prepared: list[Prepared],
-    sizes: dict[str, int],
-    out: Format | None,
-    home: dict[object, Any] | None = None,
-    key: tuple[Any, ...] = (),
-) -> Any:
-    form, after = _form(statement, prepared, out)
-    plan = plan_for(statement, [p.arg() for p in prepared], sizes, prepared[0].values.dtype, form)
-    if dense_wins(plan):
-        equation = f"{','.join(map(''.join, statement.inputs))}->{''.join(statement.output)}"
-        return torch.einsum(equation, *(p.dense() for p in prepared))
-    values, structure = run(statement, prepared, sizes, form)
-    if home is not None and after is None:
-        home[key] = _Ready(plan)
-    result = values if structure is None else build(values, structure)
-    return result if after is None else _converted(result, after)
 
 
 def _form(

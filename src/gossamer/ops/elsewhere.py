@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,11 +67,20 @@ def read_as(
 ) -> tuple[SparseTensor, Product]:
     """Return a weight in another format and its product; made once for these values, and kept with their structure."""
     version = None if values.is_inference() else values._version  # those of inference mode change unseen
-    known: Any = structure.memo.get("elsewhere")
+    known: _Read | None = structure.memo.get("elsewhere")
     # the tensor itself, not its address: another with the same structure may come to lie where this one was
-    if known is None or version is None or known[0]() is not values or known[1] != version:
+    if known is None or version is None or known.source() is not values or known.version != version:
         with torch.no_grad():
             read = SparseTensor(values.detach(), structure).to_format(format)
-        known = (weakref.ref(values), version, read, family(read.structure, False))
-        structure.memo["elsewhere"] = known
-    return known[2], known[3]
+        known = _Read(weakref.ref(values), version, read, family(read.structure, False))
+        structure.memo.keep("elsewhere", known)
+    return known.weight, known.product
+
+
+class _Read(NamedTuple):
+    """A weight in another format, and of which values it was made."""
+
+    source: Any
+    version: int | None
+    weight: SparseTensor
+    product: Product

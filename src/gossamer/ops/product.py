@@ -104,9 +104,10 @@ def kernel_of(x: Tensor, values: Tensor, structure: Structure, transpose: bool =
     if torch.compiler.is_compiling():
         return family(*case_of(values, structure, transpose))(structure, transpose)
     key = ("product", transpose, values.dtype)
-    known = structure.memo.get(key)
+    known: Product | None = structure.memo.get(key)
     if known is None:
-        known = structure.memo[key] = family(*case_of(values, structure, transpose))(structure, transpose)
+        known = family(*case_of(values, structure, transpose))(structure, transpose)
+        structure.memo.keep(key, known)
     return known
 
 

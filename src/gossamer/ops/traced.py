@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.compiler import Statement, parse
+from gossamer.compiler.language.notation import write
 from gossamer.compiler.run.calls import Call, Prepared, gradient
 from gossamer.compiler.run.infer import infer
 from gossamer.core.tensor import SparseTensor, build, values_of
@@ -32,7 +33,7 @@ _structures: Any = WeakIdKeyDictionary()
 _format = lru_cache(maxsize=256)(as_format)
 
 
-def traced(expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | None) -> Tensor | None:
+def traced(statement: Statement, tensors: Sequence[Tensor], out: Format | None) -> Tensor | None:
     """Record an einsum in a trace; None if its result's size is not known there."""
     if torch.compiler.is_exporting() or statement.reduce not in ("sum", "mean"):
         return None
@@ -54,7 +55,7 @@ def traced(expression: str, statement: Statement, tensors: Sequence[Tensor], out
         formats.append(repr(t.format))
         sizes += [len(t._dense_shape), *t._dense_shape]
         flat += [values_of(t), *structure.arrays.values()]
-    values = torch.ops.gossamer.einsum(expression, formats, sizes, flat)
+    values = torch.ops.gossamer.einsum(write(statement), formats, sizes, flat)
     if isinstance(form, Dense):
         return values
     structure = structures[form]

@@ -20,7 +20,7 @@ from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.models.weights import all_weights
-from gossamer.ops import explain
+from gossamer.ops.explain import explain
 from gossamer.patterns import describe
 from gossamer.report.masks import Picture, picture
 from gossamer.report.timing import interleaved

@@ -1,5 +1,6 @@
 """The cache of kernels: right after damage, with many processes at once, and without a compiler."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -59,6 +60,41 @@ def test_the_digest_belongs_to_one_source(cache):
     assert not runtime.whole(first, first.stem)
 
 
+def test_planted_code_is_not_run(cache):
+    source = SOURCE + " /* planted */"
+    runtime.library(source)
+    (entry,) = entries(cache)
+    planted = entry.with_name("planted.so")
+    runtime._build(runtime.compiler(), SOURCE.replace("2 * x", "666"), planted, "another key")
+    data, key = planted.read_bytes()[: -runtime._DIGEST], _key_of(source)
+    planted.unlink()
+    entry.unlink()
+    entry.write_bytes(data + runtime._digest(data, key))  # a digest is no secret: who can write can sign
+    entry.chmod(0o666)
+    assert runtime.whole(entry, key)
+    assert runtime.library(source).twice(4) == 8
+    assert entry.stat().st_mode & 0o077 == 0
+
+
+def _key_of(source: str) -> str:
+    parts = [source, runtime.processor(), *runtime.FLAGS, *runtime.GCC_ONLY, *runtime.march()]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def test_nothing_is_loaded_from_a_folder_that_others_can_write(cache):
+    runtime.library(SOURCE)
+    cache.parent.chmod(0o777)
+    with pytest.raises(runtime.BuildError, match="other users can write to"):
+        runtime.library(SOURCE)
+
+
+def test_the_folder_has_a_limit(cache, monkeypatch):
+    monkeypatch.setattr(runtime.cache, "LIMIT", 60_000)
+    for n in range(12):
+        assert runtime.library(SOURCE + f" /* number {n} */").twice(n) == 2 * n
+    assert 1 <= len(entries(cache)) and sum(e.stat().st_size for e in entries(cache)) <= 60_000
+
+
 def test_a_source_that_is_not_c_says_what_the_compiler_said(cache):
     with pytest.raises(runtime.BuildError, match="failed:"):
         runtime.library("this is not C")
@@ -103,6 +139,15 @@ def test_without_a_compiler_the_answers_stay_right_and_it_is_said_once(tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("gs.einsum computes on dense copies") == 1
+
+
+def test_a_warm_cache_is_used_without_a_compiler(tmp_path):
+    environment = {**os.environ, "GOSSAMER_CACHE": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    code = "import logging; logging.basicConfig()" + WORKER
+    for missing in ({}, {"CXX": "/nowhere/c++", "PATH": "/nowhere"}):
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, env={**environment, **missing}, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and "dense copies" not in done.stderr, done.stderr
 
 
 WITHOUT = """

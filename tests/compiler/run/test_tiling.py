@@ -60,8 +60,8 @@ def test_parts_and_tiles(small, width, dtype, format):
     found = plan.tiling
     assert found is not None and found.view is not None
     assert found.parts * found.turns == width
-    assert "for tile in" in plan.kernel.loops
-    assert ("for k_part in" in plan.kernel.loops) == (found.parts > 1)
+    assert f"for {found.tile} in" in plan.kernel.loops
+    assert ("for k.part in" in plan.kernel.loops) == (found.parts > 1)
 
 
 def test_empty_rows_tiles_and_operands(small):
@@ -84,7 +84,7 @@ def test_the_interpreter_agrees(small):
     a, q, k = _operands(7, 20, 256, 0.4, torch.float64)
     plan = plan_of(SDDMM, [a, q, k])
     assert plan.tiling.parts == 4 and plan.tiling.view is not None
-    values = dict(zip(("A_val", "B_val", "C_val"), plan.ready([a.values(), q, k]), strict=True))
+    values = dict(zip(("A.val", "B.val", "C.val"), plan.ready([a.values(), q, k]), strict=True))
     arrays = {n: x.reshape(-1).tolist() for n, x in {**plan.arrays, **values}.items()}
     arrays["out"] = [0.0] * a.nnz
     out = Machine(arrays, plan.numbers).run(plan.kernel.nest)["out"]

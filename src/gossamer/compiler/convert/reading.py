@@ -175,7 +175,7 @@ def _read_stack(structure: Structure, layout: Layout) -> Keys | None:
     call = _reader(readers.reader, source.walked, target.cuts, regroup, layout.key, None if counted else C_INDEX[index])
     key, where = fresh(source.places + 1, layout.dtype), None if counted else fresh(source.places, index)
     n = call(source.arrays, _integers(call, source.known, layout), key, where, None)
-    return Keys(key, where, n, levels, index)
+    return Keys(key, None if where is None else where[:n], n, levels, index)  # the rest, for padding, is not written
 
 
 def source_of(structure: Structure) -> Source | None:

@@ -116,7 +116,8 @@ def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], own: Sequenc
                 lines.append(f"rank{m} = {first} ? 0 : rank{m} + ({new});")
             lines.append(f"p{m} = {named(part.at, names)};")
         if store and part.write:
-            lines.append(f"{named(part.write, names)};")
+            once = f"if ({new}) " if "^=" in part.write else ""  # else it may be written again for each entry
+            lines.append(f"{once}{named(part.write, names)};")
     return lines
 
 

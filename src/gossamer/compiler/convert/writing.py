@@ -71,6 +71,7 @@ def prepared(
     made = Made({}, known, [], 1)
     for m, (level, size, part) in enumerate(zip(target.stack, target.sizes, parts, strict=True)):
         parents, counts = made.places, torch.zeros(0, dtype=dtype)
+        level.check_sizes(parents, size)
         if part.counts and one_each(parts, m):
             counts = torch.full((1,), entries() if m == 0 else 1, dtype=dtype).expand(parents)
         elif part.counts:

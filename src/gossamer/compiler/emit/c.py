@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from gossamer.compiler.emit import sums
 from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
+from gossamer.compiler.emit.names import Names
 from gossamer.compiler.language.algebra import FUNCTIONS
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,
     Acc,
@@ -37,13 +39,22 @@ from gossamer.compiler.loops.nest import (
 _STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
 
 
+def adds(body: list[Stmt]) -> bool:
+    """Is something added to a sum here, outside of the loops in there?"""
+    return any(
+        (isinstance(s, Into) and s.sign == "+=") or (isinstance(s, If) and (adds(s.body) or adds(s.other)))
+        for s in body
+    )
+
+
 class Writer:
     """Writes the function of one nest."""
 
     def __init__(self, nest: Nest) -> None:
         self.nest = nest
         self.suffix = "f" if nest.value == "float" else ""
-        self.rows = ("out_crd", "int") in nest.arrays  # else entries are appended by their number, which is longer
+        self.name = Names(nest.indices)
+        self.rows = (names.OUT_CRD, "int") in nest.arrays  # else entries are appended by their number, which is longer
         self.lines: list[str] = []
         self.lanes: Lanes | None = None
         self.depth = 1
@@ -57,15 +68,15 @@ class Writer:
         if isinstance(e, Num):
             return self.number(e)
         if isinstance(e, Var):
-            return e.name
+            return self.name(e.name)
         if isinstance(e, Load):
-            return f"{e.array}[{self.expr(e.index)}]"
+            return f"{self.name.array(e.array)}[{self.expr(e.index)}]"
         if isinstance(e, Call):
             return FUNCTIONS[e.name].c.format(*(f"({self.expr(a)})" for a in e.args), f=self.suffix)
         left, right = self.expr(e.left), self.expr(e.right)
         if e.sign in ("min", "max"):
             return f"({left} {'<' if e.sign == 'min' else '>'} {right} ? {left} : {right})"
-        if isinstance(e.right, Var) and e.sign == "/" and e.right.name.startswith("n_"):
+        if isinstance(e.right, Var) and e.sign == "/" and e.right.name.endswith(".size"):
             right = f"(real){right}"
         return f"({left} {e.sign} {right})"
 
@@ -116,9 +127,9 @@ class Writer:
         if isinstance(e, Load):
             if self.step(e.index) != 1:
                 raise NotLinear
-            return f"(*(const {lanes.type} *)(&{e.array}[{self.expr(e.index)}] + {u * lanes.width}))"
+            return f"(*(const {lanes.type} *)(&{self.name.array(e.array)}[{self.expr(e.index)}] + {u * lanes.width}))"
         if isinstance(e, Var):
-            return f"{e.name}_{u}"
+            return f"{self.name(e.name)}_{u}"
         assert isinstance(e, Bin)
         right = self.vector(e.right, u)
         if e.sign == "/":
@@ -139,6 +150,9 @@ class Writer:
         elif isinstance(s, While):
             self.put(f"while ({self.expr(s.condition)}) {{")
             self.block(s.body)
+            if self.lanes and self.nest.long and adds(s.body):
+                self.put(f"  ++{self.name(names.ACC)}_turns;")
+                self.end_block()
             self.put("}")
         elif isinstance(s, If):
             self.put(f"if ({self.expr(s.condition)}) {{")
@@ -147,12 +161,12 @@ class Writer:
                 self.put("} else {")
                 self.block(s.other)
             self.put("}")
-        elif isinstance(s, Drain) and s.body == [Set("n", ONE, "+=")]:
-            self.put("n += ws_count(ws);")
+        elif isinstance(s, Drain) and s.body == [Set(names.COUNT, ONE, "+=")]:
+            self.put("out_n += ws_count(ws);")
         elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
-            self.put("n += ws_append(ws, out_crd + n, out + n);")
+            self.put("out_n += ws_append(ws, out_crd + out_n, out + out_n);")
         elif isinstance(s, Drain):
-            self.put(f"DRAIN(ws, {s.var}, {s.value},")
+            self.put(f"DRAIN(ws, {self.name(s.var)}, {self.name(s.value)},")
             self.block(s.body)
             self.put(")")
         else:
@@ -162,17 +176,18 @@ class Writer:
         if isinstance(s, Let):
             if self.lanes:
                 self.lanes.moves[s.name] = self.step(s.value)
-            self.put(f"{'' if s.varies else 'const '}long {s.name} = {self.expr(s.value)};")
+            self.put(f"{'' if s.varies else 'const '}long {self.name(s.name)} = {self.expr(s.value)};")
         elif isinstance(s, Set):
-            self.put(f"{s.name} {s.sign} {self.expr(s.value)};")
+            self.put(f"{self.name(s.name)} {s.sign} {self.expr(s.value)};")
         elif isinstance(s, Find):
-            self.put(f"FIND({s.name}, {s.array}, {self.expr(s.begin)}, {self.expr(s.end)}, {self.expr(s.coord)})")
+            begin, end, coord = (self.expr(e) for e in (s.begin, s.end, s.coord))
+            self.put(f"FIND({self.name(s.name)}, {self.name.array(s.array)}, {begin}, {end}, {coord})")
         elif isinstance(s, Scatter):
             coord = self.expr(s.coord)
             self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
         elif isinstance(s, Append):
-            self.put(f"if (out) {{ out_crd[n] = {self.expr(s.coord)}; out[n] = {self.expr(s.value)}; }}")
-            self.put("++n;")
+            self.put(f"if (out) {{ out_crd[out_n] = {self.expr(s.coord)}; out[out_n] = {self.expr(s.value)}; }}")
+            self.put("++out_n;")
         elif isinstance(s, Acc):
             self.accumulator(s)
         elif isinstance(s, Into):
@@ -182,33 +197,43 @@ class Writer:
 
     def accumulator(self, s: Acc) -> None:
         if self.lanes:
+            acc = self.name(s.name)
             for u in range(self.lanes.count):
-                self.put(f"{self.lanes.type} {s.name}_{u} = {{0}};")
-        else:
-            self.put(f"real {s.name} = {self.number(Num(s.start))};")
+                before = f", {acc}_{u}_before" if self.nest.long else ""
+                self.put(f"{self.lanes.type} {acc}_{u} = {{0}}{before};")
+            if self.nest.long:
+                self.put(f"long {acc}_turns = 0; _Bool {acc}_blocks = 0;")
+                self.lanes.open = s.name
+        else:  # a sum of many numbers has a wider type than they
+            ctype = "sum_t" if s.start == 0 else "real"
+            self.put(f"{ctype} {self.name(s.name)} = {self.number(Num(s.start))};")
 
     def into(self, s: Into) -> None:
         if s.sign != "+=":
             if self.lanes:
                 raise NotLinear
-            value, better = self.expr(s.value), ">" if s.sign == "max=" else "<"
-            self.put(f"{{ const real x_ = {value}; if (x_ {better} {s.name} || x_ != x_) {s.name} = x_; }}")
+            acc, better = self.name(s.name), ">" if s.sign == "max=" else "<"
+            self.put(f"{{ const real x_ = {self.expr(s.value)}; if (x_ {better} {acc} || x_ != x_) {acc} = x_; }}")
         elif self.lanes:
             for u in range(self.lanes.count):
-                self.put(f"{s.name}_{u} += {self.vector(s.value, u)};")
+                self.put(f"{self.name(s.name)}_{u} += {self.vector(s.value, u)};")
         else:
-            self.put(f"{s.name} += {self.expr(s.value)};")
+            self.put(f"{self.name(s.name)} += {self.expr(s.value)};")
 
     def store(self, s: Store) -> None:
         if not self.lanes:
-            self.put(f"{s.array}[{self.expr(s.index)}] {s.sign} {self.expr(s.value)};")
+            self.put(f"{self.name.array(s.array)}[{self.expr(s.index)}] {s.sign} {self.expr(s.value)};")
             return
+        if self.lanes.open:  # a long sum has blocks before its last one
+            acc, self.lanes.open = self.name(self.lanes.open), ""
+            added = " ".join(f"{acc}_{u} += {acc}_{u}_before;" for u in range(self.lanes.count))
+            self.put(f"if ({acc}_blocks) {{ {added} }}")
         if self.step(s.index) != 1:
             raise NotLinear
         lanes, index = self.lanes, self.expr(s.index)
         for u in range(lanes.count):
             value = self.vector(s.value, u) if self.varies(s.value) else f"(({lanes.type}){{0}} + {self.expr(s.value)})"
-            self.put(f"*({lanes.type} *)(&{s.array}[{index}] + {u * lanes.width}) {s.sign} {value};")
+            self.put(f"*({lanes.type} *)(&{self.name.array(s.array)}[{index}] + {u * lanes.width}) {s.sign} {value};")
 
     # -- loops
 
@@ -217,31 +242,61 @@ class Writer:
             return
         if self.lanes is None and sums.write(self, s):
             return
-        begin, end = self.expr(s.begin), self.expr(s.end)
-        if s.role == "units":
+        if self.lanes is not None and self.nest.long and self.blocks(s):
+            return
+        var, begin, end = self.name(s.var), self.expr(s.begin), self.expr(s.end)
+        if s.role in ("units", "parts"):
             base = "" if begin == "0" else f"{begin} + "
-            self.put(f"for (long {s.var} = {base}lo; {s.var} < {base}hi; ++{s.var}) {{")
+            self.put(f"for (long {var} = {base}lo; {var} < {base}hi; ++{var}) {{")
             self.depth += 1
             if self.nest.appends:
-                self.put(f"const long unit = {s.var}{'' if begin == '0' else f' - {begin}'}; long n = start[unit];")
+                self.put(f"const long unit = {var}{'' if begin == '0' else f' - {begin}'}; long out_n = start[unit];")
             self.depth -= 1
             self.block(s.body)
             if self.nest.appends:
-                self.put("  if (done) done[unit] = n - start[unit];")
+                self.put("  if (done) done[unit] = out_n - start[unit];")
         else:
-            self.put(f"for (long {s.var} = {begin}, {s.var}_stop = {end}; {s.var} < {s.var}_stop; ++{s.var}) {{")
+            self.put(f"for (long {var} = {begin}, {var}_stop = {end}; {var} < {var}_stop; ++{var}) {{")
             self.block(s.body)
         self.put("}")
 
+    def blocks(self, s: For) -> bool:
+        """Write a sum in lanes block by block, if it may be long: else its error would grow with its length."""
+        if not adds(s.body) or (isinstance(s.begin, Num) and isinstance(s.end, Num)):
+            return False
+        var = self.name(s.var)
+        self.put(f"for (long {var} = {self.expr(s.begin)}, {var}_end = {self.expr(s.end)}; {var} < {var}_end;) {{")
+        self.put(f"  const long {var}_stop = {var}_end - {var} > {sums.BLOCK} ? {var} + {sums.BLOCK} : {var}_end;")
+        self.put(f"  {self.name(names.ACC)}_turns += {var}_stop - {var};")
+        self.put(f"  for (; {var} < {var}_stop; ++{var}) {{")
+        self.depth += 1
+        self.block(s.body)
+        self.depth -= 1
+        self.put("  }")
+        self.end_block()
+        self.put("}")
+        return True
+
+    def end_block(self) -> None:
+        """Put the sums in lanes aside once they are of many turns."""
+        assert self.lanes is not None
+        acc = self.name(names.ACC)
+        self.put(f"  if ({acc}_turns >= {sums.BLOCK}) {{")
+        for u in range(self.lanes.count):
+            self.put(f"    if ({acc}_blocks) {acc}_{u}_before += {acc}_{u}; else {acc}_{u}_before = {acc}_{u};")
+            self.put(f"    {acc}_{u} = ({self.lanes.type}){{0}};")
+        self.put(f"    {acc}_blocks = 1, {acc}_turns = 0;")
+        self.put("  }")
+
     def strips(self, s: For) -> bool:
         """Write a loop for each size of strip; if an index does not allow it, write nothing and say so."""
-        mark, size = len(self.lines), BYTES[self.nest.value]
-        self.put(f"{{ long {s.var} = 0; const long {s.var}_stop = {self.expr(s.end)};")
+        mark, size, var = len(self.lines), BYTES[self.nest.value], self.name(s.var)
+        self.put(f"{{ long {var} = 0; const long {var}_stop = {self.expr(s.end)};")
         try:
             for count, width in _STRIPS:
                 lanes = width // size
                 self.lanes = Lanes(s.var, lanes, count)
-                self.put(f"for (; {s.var} + {lanes * count} <= {s.var}_stop; {s.var} += {lanes * count}) {{")
+                self.put(f"for (; {var} + {lanes * count} <= {var}_stop; {var} += {lanes * count}) {{")
                 self.block(s.body)
                 self.put("}")
         except NotLinear:
@@ -249,7 +304,7 @@ class Writer:
             return False
         finally:
             self.lanes = None
-        self.put(f"for (; {s.var} < {s.var}_stop; ++{s.var}) {{")
+        self.put(f"for (; {var} < {var}_stop; ++{var}) {{")
         self.block(s.body)
         self.put("} }")
         return True

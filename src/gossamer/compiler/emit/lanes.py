@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gossamer.compiler.loops import names
+
 BYTES = {"float": 4, "double": 8, "int": 4, "long": 8}
 
 
@@ -18,7 +20,8 @@ class Lanes:
     width: int
     count: int
     moves: dict[str, int] = field(default_factory=dict)
-    held: set[str] = field(default_factory=lambda: {"acc"})
+    open: str = ""  # a sum that has been begun, and not been stored
+    held: set[str] = field(default_factory=lambda: {names.ACC})
 
     @property
     def type(self) -> str:

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from gossamer.compiler.language.algebra import operand_name
 from gossamer.compiler.language.program import Program, Stack, Strided
+from gossamer.compiler.loops import names
 
 
 def arrays(program: Program) -> tuple[tuple[str, str], ...]:
     """Arrays in the order in which the kernel takes them: those of the operands, then those of the output."""
     out: list[tuple[str, str]] = []
     for k, o in enumerate(program.operands):
-        name = operand_name(k)
         if isinstance(o, Stack):
-            out += [(f"{name}_{a}{level.number}", ctype) for level in o.levels for a, ctype in level.arrays]
-        out.append((f"{name}_val", program.value))
+            out += [(names.array(k, a, level.number), ctype) for level in o.levels for a, ctype in level.arrays]
+        out.append((names.values(k), program.value))
     kind = program.output.kind
     if kind in ("dense", "pattern"):
-        return (*out, ("out", program.value))
-    return (*out, ("out_crd", "int" if kind == "rows" else "long"), ("out", program.value), ("out_count", "long"))
+        return (*out, (names.OUT, program.value))
+    crd = "int" if kind == "rows" else "long"
+    return (*out, (names.OUT_CRD, crd), (names.OUT, program.value), (names.OUT_COUNT, "long"))
 
 
 def sizes(program: Program) -> tuple[str, ...]:
     """Integers in the order in which the kernel takes them: sizes of variables, strides, integers of levels."""
-    names = [f"n_{v}" for v in (*program.order, *(d.var for d in program.derived))]
+    found = [names.size(v) for v in (*program.order, *(d.var for d in program.derived))]
     for k, o in enumerate(program.operands):
-        name = operand_name(k)
         if isinstance(o, Strided):
-            names += [f"{name}_s{d}" for d, v in enumerate(o.vars) if v != o.unit]
+            found += [names.stride(operand_name(k), d) for d, v in enumerate(o.vars) if v != o.unit]
         else:
-            names += [f"{name}_{n}{level.number}" for level in o.levels for n in level.numbers]
+            found += [names.array(k, n, level.number) for level in o.levels for n in level.numbers]
     if program.output.kind == "dense":
-        names += [f"out_s{d}" for d, v in enumerate(program.output.vars) if v != program.output.unit]
-    return tuple(names)
+        found.append(names.TOTAL)
+        found += [names.stride(names.OUT, d) for d, v in enumerate(program.output.vars) if v != program.output.unit]
+    return tuple(found)
 
 
 def weights(program: Program) -> str | None:
@@ -42,5 +43,5 @@ def weights(program: Program) -> str | None:
             continue
         levels = [level for level in o.levels if level.var not in program.outside]
         if len(levels) > 1 and levels[0].var == first and levels[1].walk.counted:
-            return f"{operand_name(k)}_pos{levels[1].number}"
+            return names.array(k, "pos", levels[1].number)
     return None

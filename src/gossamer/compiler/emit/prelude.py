@@ -3,7 +3,7 @@
 SHARE = """\
 typedef void (*task_t)(long, long, void *);
 typedef int (*pool_t)(long, long, long, task_t, void *);
-struct job { void *const *a; const long *z, *start; long *done; long units, chunks, next; };
+struct job { void *const *a; const long *z, *start; long *done; long units, chunks, next, failed; };
 
 /* the first unit of chunk c, so that chunks have about as much work; weights count the work before a unit */
 static long cut(const struct job *j, const WEIGHT *weights, long c) {
@@ -30,13 +30,15 @@ static void work_{name}(long begin, long end, void *p) {{
     const long c = __atomic_fetch_add(&j->next, 1, __ATOMIC_RELAXED);
     if (c >= j->chunks) break;
     {name}(j->a, j->z, cut(j, weights, c), cut(j, weights, c + 1), c, j->start, j->done, &ws);
+    if (ws.failed) {{ __atomic_store_n(&j->failed, 1, __ATOMIC_RELAXED); break; }}
   }}
   ws_free(&ws);
 }}
 long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, const long *start, long *done) {{
-  struct job j = {{a, z, start, done, units_{name}(a, z), chunks, 0}};
-  if (j.chunks > j.units) j.chunks = j.units;
+  struct job j = {{a, z, start, done, units_{name}(a, z), chunks, 0, 0}};
+  if (j.chunks > j.units) j.chunks = j.units > 1 ? j.units : 1;
   if (threads < 2 || j.chunks < 2) work_{name}(0, 1, &j); else pool(0, threads, 1, work_{name}, &j);
+  if (j.failed) return -1;
   long total = 0;
   if (done) for (long u = 0; u < j.units; ++u) total += done[u];
   return total;

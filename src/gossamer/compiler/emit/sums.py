@@ -8,9 +8,11 @@ and stays in registers (:func:`_held`). A sum along a sparse level gathers lanes
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
+from gossamer.compiler.loops.names import ACC
 from gossamer.compiler.loops.nest import (
     Acc,
     Bin,
@@ -30,6 +32,7 @@ from gossamer.compiler.loops.nest import (
 if TYPE_CHECKING:
     from gossamer.compiler.emit.c import Writer
 
+BLOCK = 4096  # turns of a loop that are summed together
 MOST = 8  # vectors of a row that stay in registers
 
 
@@ -55,15 +58,32 @@ def _contiguous(w: Writer, s: For, last: Into) -> bool:
         return False
     finally:
         w.lanes = None
-    v, name = f"v{lanes}", last.name
-    w.put(f"{{ {v} {name}_0 = {{0}}, {name}_1 = {{0}}; long {s.var} = {w.expr(s.begin)};")
-    w.put(f"  const long {s.var}_stop = {w.expr(s.end)};")
-    w.put(f"  for (; {s.var} + {2 * lanes} <= {s.var}_stop; {s.var} += {2 * lanes})")
-    w.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-    w.put(f"  for (; {s.var} + {lanes} <= {s.var}_stop; {s.var} += {lanes}) {name}_0 += {values[0]};")
-    w.put(f"  {name} += {v}_sum({name}_0 + {name}_1);")
-    w.put(f"  for (; {s.var} < {s.var}_stop; ++{s.var}) {name} += {w.expr(last.value)}; }}")
+    v, q, name = f"v{lanes}", w.name(s.var), w.name(last.name)
+
+    def write() -> None:
+        w.put(f"{v} {name}_0 = {{0}}, {name}_1 = {{0}};")
+        w.put(f"for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
+        w.put(f"  {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
+        w.put(f"for (; {q} + {lanes} <= {q}_stop; {q} += {lanes}) {name}_0 += {values[0]};")
+        w.put(f"{name} += {v}_sum({name}_0 + {name}_1);")
+        w.put(f"for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(last.value)};")
+
+    _blocks(w, s, write)
     return True
+
+
+def _blocks(w: Writer, s: For, write: Callable[[], None]) -> None:
+    """Write a sum; one that may be long as one of short sums, so that its error stays small."""
+    q, begin, end = w.name(s.var), w.expr(s.begin), w.expr(s.end)
+    if w.nest.long:
+        w.put(f"for (long {q} = {begin}, {q}_end = {end}; {q} < {q}_end;) {{")
+        w.put(f"  const long {q}_stop = {q}_end - {q} > {BLOCK} ? {q} + {BLOCK} : {q}_end;")
+    else:
+        w.put(f"{{ long {q} = {begin}; const long {q}_stop = {end};")
+    w.depth += 1
+    write()
+    w.depth -= 1
+    w.put("}")
 
 
 class _Dots(NamedTuple):
@@ -81,14 +101,14 @@ class _Dots(NamedTuple):
     def four(self, w: Writer, var: str) -> list[str]:
         """The statements that store the sums of four turns, ``acc_0`` to ``acc_3``: side by side, if that is so."""
         total = f"v{64 // BYTES[w.nest.value]}_sums(acc_0, acc_1, acc_2, acc_3)"
-        w.lanes = Lanes(var, 4, 1, held={"acc"})
+        w.lanes = Lanes(var, 4, 1, held={ACC})
         try:
             index, value = (substituted(e, self.names) for e in (self.store.index, self.store.value))
             if w.step(index) != 1:
                 raise NotLinear
             text = w.vector(value, 0)
-            place = f"*(v4 *)&{self.store.array}[{w.expr(index)}]"
-            return [f"const v4 acc_ = {total};", f"{place} {self.store.sign} {text.replace('acc_0', 'acc_')};"]
+            place = f"*(v4 *)&{w.name.array(self.store.array)}[{w.expr(index)}]"
+            return [f"const v4 acc_ = {total};", f"{place} {self.store.sign} {text.replace('out_acc_0', 'acc_')};"]
         except NotLinear:
             stored = [self.stored(w, self.turn(var, x), Load("acc_", Num(x))) for x in range(4)]
             return [f"const v4 acc_ = {total};", *stored]
@@ -97,9 +117,9 @@ class _Dots(NamedTuple):
 
     def stored(self, w: Writer, names: dict[str, Expr], total: Expr) -> str:
         """The statement that stores a sum."""
-        value = substituted(self.store.value, {**names, "acc": total})
+        value = substituted(self.store.value, {**names, ACC: total})
         place = w.expr(substituted(self.store.index, names))
-        return f"{self.store.array}[{place}] {self.store.sign} {w.expr(value)};"
+        return f"{w.name.array(self.store.array)}[{place}] {self.store.sign} {w.expr(value)};"
 
 
 def _dots(s: For) -> _Dots | None:
@@ -123,15 +143,15 @@ def _held(w: Writer, s: For, d: _Dots) -> bool:
     count = turns // lanes
     if turns % lanes or not 0 < count <= MOST:
         return False
-    q, k, v = s.var, d.inner.var, f"v{lanes}"
-    loads = [x for x in _loads(d.value) if q not in names_in(substituted(x, d.names))]
-    w.lanes = Lanes(k, lanes, count)
+    q, k, v = w.name(s.var), w.name(d.inner.var), f"v{lanes}"
+    loads = [x for x in _loads(d.value) if s.var not in names_in(substituted(x, d.names))]
+    w.lanes = Lanes(d.inner.var, lanes, count)
     try:
         loads = [x for x in loads if w.step(x.index) == 1]
         rows = [f"row{m}_{u} = {w.vector(x, u)}" for m, x in enumerate(loads) for u in range(count)]
         w.lanes.held |= {f"row{m}" for m in range(len(loads))}
         value = _replaced(d.value, {x: Var(f"row{m}") for m, x in enumerate(loads)})
-        terms = [[w.vector(substituted(value, d.turn(q, x)), u) for u in range(count)] for x in range(4)]
+        terms = [[w.vector(substituted(value, d.turn(s.var, x)), u) for u in range(count)] for x in range(4)]
     except NotLinear:
         return False
     finally:
@@ -146,15 +166,15 @@ def _held(w: Writer, s: For, d: _Dots) -> bool:
     w.put(f"  {v} {', '.join(f'acc_{x} = {{0}}' for x in range(4))};")
     for u in range(count):
         w.put("  " + " ".join(f"acc_{x} += {terms[x][u]};" for x in range(4)))
-    for line in d.four(w, q):
+    for line in d.four(w, s.var):
         w.put(f"  {line}")
     w.put("}")
     w.put(f"for (; {q} < {q}_stop; ++{q}) {{")
     w.put(f"  {v} acc_0 = {{0}}, acc_1 = {{0}};")
     for u in range(count):
         w.put(f"  acc_{u % 2} += {terms[0][u]};")
-    w.put(f"  const real acc = {v}_sum(acc_0 + acc_1);")
-    w.put(f"  {d.stored(w, d.names, Var('acc'))}")
+    w.put(f"  const real out_acc = {v}_sum(acc_0 + acc_1);")
+    w.put(f"  {d.stored(w, d.names, Var(ACC))}")
     w.put("}")
     w.depth -= 1
     w.put("} }")
@@ -174,7 +194,7 @@ def _four(w: Writer, s: For, d: _Dots) -> bool:
         return False
     finally:
         w.lanes = None
-    k, q, v = d.inner.var, s.var, f"v{lanes}"
+    k, q, v = w.name(d.inner.var), w.name(s.var), f"v{lanes}"
     w.put(f"{{ long {q} = {w.expr(s.begin)};")
     w.put(f"const long {q}_stop = {w.expr(s.end)}, {k}_stop = {w.expr(d.inner.end)};")
     w.put(f"for (; {q} + 4 <= {q}_stop; {q} += 4) {{")
@@ -188,7 +208,7 @@ def _four(w: Writer, s: For, d: _Dots) -> bool:
     for x in range(4):
         w.put(f"  acc_{x}[0] += {w.expr(substituted(d.value, turn[x]))};")
     w.put("}")
-    for line in d.four(w, q):
+    for line in d.four(w, s.var):
         w.put(line)
     w.depth -= 1
     w.put("}")
@@ -210,14 +230,17 @@ def _gathered(w: Writer, s: For, last: Into) -> bool:
         return False
     finally:
         w.lanes = None
-    q, name, v = s.var, last.name, f"v{lanes}"
-    w.put(f"{{ {v} {name}_0 = {{0}}, {name}_1 = {{0}}; long {q} = {w.expr(s.begin)};")
-    w.put(f"  const long {q}_stop = {w.expr(s.end)};")
-    w.put(f"  for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
-    w.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-    w.put(f"  if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
-    w.put(f"  for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(value)};")
-    w.put(f"  {name} += {v}_sum({name}_0 + {name}_1); }}")
+    q, name, v = w.name(s.var), w.name(last.name), f"v{lanes}"
+
+    def write() -> None:
+        w.put(f"{v} {name}_0 = {{0}}, {name}_1 = {{0}};")
+        w.put(f"for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
+        w.put(f"  {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
+        w.put(f"if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
+        w.put(f"for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(value)};")
+        w.put(f"{name} += {v}_sum({name}_0 + {name}_1);")
+
+    _blocks(w, s, write)
     return True
 
 

@@ -5,29 +5,35 @@ from __future__ import annotations
 from gossamer.compiler.emit import prelude, workspaces
 from gossamer.compiler.emit.c import Writer
 from gossamer.compiler.emit.lanes import BYTES
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import Nest, names_in
+
+_SUMS = {"float": "double", "double": "double", "int": "long", "long": "long"}
 
 
 def function(nest: Nest, name: str) -> str:
     """Return the C function of one nest, and the one that shares it among threads."""
     writer = Writer(nest)
-    outputs = {"out", "out_crd", "out_count"}
+    outputs = {names.OUT, names.OUT_CRD, names.OUT_COUNT}
     for i, (array, ctype) in enumerate(nest.arrays):
         const = "" if array in outputs else "const "
-        writer.put(f"{const}{ctype} *restrict {array} = a[{i}];")
+        writer.put(f"{const}{ctype} *restrict {writer.name.array(array)} = a[{i}];")
     for i, size in enumerate(nest.sizes):
-        writer.put(f"const long {size} = z[{i}];")
-    if any(array == "out_count" for array, _ in nest.arrays):
+        writer.put(f"const long {writer.name(size)} = z[{i}];")
+    if any(array == names.OUT_COUNT for array, _ in nest.arrays):
         writer.put("(void)out_crd, (void)out_count, (void)out;")
+    if nest.parts:
+        writer.put("out += chunk * out_total;")
     if nest.workspace:
         writer.put(f"ws_open(ws, {writer.expr(nest.workspace_size)});")
+        writer.put("if (ws->failed) return;")
     if nest.units is None and nest.appends:
-        writer.put("long n = start[0];")
+        writer.put("long out_n = start[0];")
     writer.depth -= 1
     writer.block(nest.body)
     writer.depth += 1
     if nest.units is None and nest.appends:
-        writer.put("if (done) done[0] = n - start[0];")
+        writer.put("if (done) done[0] = out_n - start[0];")
     signature = "void *const *a, const long *z, long lo, long hi, long chunk, const long *start, long *done, ws_t *ws"
     unused = "  (void)lo, (void)hi, (void)chunk, (void)start, (void)done, (void)ws, (void)z;"
     body = "\n".join([f"static void {name}({signature}) {{", unused, *writer.lines, "}"])
@@ -39,10 +45,14 @@ def _units(nest: Nest, name: str) -> str:
     lines = [f"static long units_{name}(void *const *a, const long *z) {{", "  (void)a, (void)z;"]
     if nest.units is None:
         return "\n".join([*lines, "  return 1;", "}"])
-    used = names_in(nest.units)
-    lines += [f"  const {ctype} *{array} = a[{i}];" for i, (array, ctype) in enumerate(nest.arrays) if array in used]
-    lines += [f"  const long {size} = z[{i}];" for i, size in enumerate(nest.sizes) if size in used]
-    return "\n".join([*lines, f"  return {Writer(nest).expr(nest.units)};", "}"])
+    used, writer = names_in(nest.units), Writer(nest)
+    lines += [
+        f"  const {ctype} *{writer.name.array(array)} = a[{i}];"
+        for i, (array, ctype) in enumerate(nest.arrays)
+        if array in used
+    ]
+    lines += [f"  const long {writer.name(size)} = z[{i}];" for i, size in enumerate(nest.sizes) if size in used]
+    return "\n".join([*lines, f"  return {writer.expr(nest.units)};", "}"])
 
 
 def _run(nest: Nest, name: str) -> str:
@@ -56,7 +66,11 @@ def source(nests: dict[str, Nest]) -> str:
     main = next(iter(nests.values()))
     types = dict(main.arrays)
     weight = types.get(main.weights or "", "int")
-    parts = [f"/* {main.title} */", f"typedef {main.value} real;", f"#define WEIGHT {weight}"]
+    parts = [
+        f"typedef {main.value} real;",
+        f"typedef {_SUMS[main.value] if main.long else main.value} sum_t;",
+        f"#define WEIGHT {weight}",
+    ]
     parts.append(f"#define REAL_IS_FLOAT {int(main.value == 'float')}")
     for width in sorted({bytes // BYTES[main.value] for bytes in (64, 32, 16)}):
         align = BYTES[main.value]

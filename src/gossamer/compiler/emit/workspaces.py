@@ -1,7 +1,10 @@
-"""Workspaces in C: where a row of a sparse result is gathered, by coordinate, and comes out in order."""
+"""Workspaces in C: where a row of a sparse result is gathered, by coordinate, and comes out in order.
+
+A workspace for which there is no memory has ``failed`` set: the chunk is given up, and the call raises MemoryError.
+"""
 
 NO_WORKSPACE = """\
-typedef struct { int unused; } ws_t;
+typedef struct { int failed; } ws_t;
 #define ws_free(w) (void)(w)
 """
 
@@ -84,13 +87,14 @@ static inline long ws_append(ws_t *w, int *crd, real *out) {
 DENSE_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { real *val; _Bool *used, *seen; int *list; long size; } ws_t;
+typedef struct { real *val; _Bool *used, *seen; int *list; long size; int failed; } ws_t;
 static void ws_open(ws_t *w, long size) {
   if (w->val) return;
   w->size = size, w->val = calloc(size + 64, sizeof(real)), w->used = calloc(size + 64, 1);
   w->seen = calloc(size / 64 + 8, 1), w->list = malloc((size + 64) * sizeof(int));
+  w->failed = !w->val || !w->used || !w->seen || !w->list;
 }
-static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->used), free(w->seen), free(w->list); }
+static void ws_free(ws_t *w) { free(w->val), free(w->used), free(w->seen), free(w->list); }
 static inline void ws_mark(ws_t *w, long i) { w->used[i] = 1, w->seen[i >> 6] = 1; }
 static inline void ws_add(ws_t *w, long i, real v) {
   w->val[i] += v;
@@ -130,13 +134,14 @@ static inline unsigned long ws_bits(ws_t *w, long b) {
 WIDE_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { real *val; unsigned long *bits, *top; int *list; long size; } ws_t;
+typedef struct { real *val; unsigned long *bits, *top; int *list; long size; int failed; } ws_t;
 static void ws_open(ws_t *w, long size) {
   if (w->val) return;
   w->size = size, w->val = calloc(size + 64, sizeof(real));
   w->bits = calloc(size / 64 + 1, 8), w->top = calloc(size / 4096 + 1, 8), w->list = malloc((size + 64) * sizeof(int));
+  w->failed = !w->val || !w->bits || !w->top || !w->list;
 }
-static void ws_free(ws_t *w) { if (w->val) free(w->val), free(w->bits), free(w->top), free(w->list); }
+static void ws_free(ws_t *w) { free(w->val), free(w->bits), free(w->top), free(w->list); }
 static inline unsigned long ws_bits(ws_t *w, long b) {
   const unsigned long bits = w->bits[b];
   w->bits[b] = 0;
@@ -166,12 +171,13 @@ static inline void ws_add(ws_t *w, long i, real v) {
 HASH_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { long *key; real *val; long *list; long cap, count; } ws_t;
-static void ws_free(ws_t *w) { if (w->key) free(w->key), free(w->val), free(w->list); }
+typedef struct { long *key; real *val; long *list; long cap, count; int failed; } ws_t;
+static void ws_free(ws_t *w) { free(w->key), free(w->val), free(w->list); }
 static void ws_fresh(ws_t *w, long cap) {
   w->cap = cap, w->count = 0;
   w->key = malloc(cap * 8), w->val = malloc(cap * sizeof(real)), w->list = malloc(cap * 8);
-  for (long s = 0; s < cap; ++s) w->key[s] = -1;
+  w->failed = !w->key || !w->val || !w->list;
+  for (long s = 0; s < cap && !w->failed; ++s) w->key[s] = -1;
 }
 static void ws_open(ws_t *w, long size) { (void)size; if (!w->key) ws_fresh(w, 1024); }
 static inline long ws_slot(const ws_t *w, long i) {
@@ -185,6 +191,7 @@ static void ws_add(ws_t *w, long i, real v) {
   if (2 * w->count >= w->cap) {
     ws_t old = *w;
     ws_fresh(w, 2 * old.cap);
+    if (w->failed) { ws_free(w), *w = old, w->failed = 1; return; } /* without this entry: the result is given up */
     for (long t = 0; t < old.count; ++t) {
       const long from = ws_slot(&old, old.list[t]), to = ws_slot(w, old.list[t]);
       w->key[to] = old.list[t], w->val[to] = old.val[from], w->list[w->count++] = old.list[t];

@@ -6,6 +6,7 @@ zero (:func:`without`), how it changes with one operand (:func:`derivative`), an
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,18 +29,17 @@ class Access:
     stored: bool = False
 
     def __str__(self) -> str:
-        name = operand_name(self.operand)
-        return f"[{name}]" if self.stored else name
+        return show(self)
 
 
 @dataclass(frozen=True)
 class Const:
     """A number."""
 
-    value: float
+    value: float | int
 
     def __str__(self) -> str:
-        return f"{self.value:g}"
+        return show(self)
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,7 @@ class Op:
     args: tuple[Tree, ...]
 
     def __str__(self) -> str:
-        if self.name in ("+", "-", "*"):
-            sides = [
-                f"({a})" if isinstance(a, Op) and a.name in ("+", "-") and self.name != "+" else str(a)
-                for a in self.args
-            ]
-            return f" {self.name} ".join(sides)
-        return f"{self.name}({', '.join(map(str, self.args))})"
+        return show(self)
 
 
 Tree = Access | Const | Op
@@ -77,7 +71,7 @@ class Function:
     the arguments, one for each. Every function here is 0 where all its arguments are.
     """
 
-    torch: Callable[..., Tensor]
+    torch: Callable[..., Any]
     c: str
     slopes: Callable[..., tuple[Tree, ...]]
     arity: int = 1
@@ -88,15 +82,27 @@ def _op(name: str, *args: Tree) -> Tree:
     return Op(name, args)
 
 
+def _maximum(a: Any, b: Any) -> Any:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.maximum(a, b)
+    return torch.clamp(a, min=b) if isinstance(a, Tensor) else torch.clamp(b, min=a)
+
+
+def _minimum(a: Any, b: Any) -> Any:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.minimum(a, b)
+    return torch.clamp(a, max=b) if isinstance(a, Tensor) else torch.clamp(b, max=a)
+
+
 FUNCTIONS: dict[str, Function] = {
-    "+": Function(torch.add, "({0} + {1})", lambda a, b: (ONE, ONE), 2, False),
-    "-": Function(torch.sub, "({0} - {1})", lambda a, b: (ONE, Const(-1.0)), 2, False),
-    "*": Function(torch.mul, "({0} * {1})", lambda a, b: (b, a), 2, False),
+    "+": Function(operator.add, "({0} + {1})", lambda a, b: (ONE, ONE), 2, False),
+    "-": Function(operator.sub, "({0} - {1})", lambda a, b: (ONE, Const(-1.0)), 2, False),
+    "*": Function(operator.mul, "({0} * {1})", lambda a, b: (b, a), 2, False),
     "max": Function(
-        torch.maximum, "({0} > {1} || {0} != {0} ? {0} : {1})", lambda a, b: (_op("above", a, b), _op("above", b, a)), 2
+        _maximum, "({0} > {1} || {0} != {0} ? {0} : {1})", lambda a, b: (_op("above", a, b), _op("above", b, a)), 2
     ),
     "min": Function(
-        torch.minimum, "({0} < {1} || {0} != {0} ? {0} : {1})", lambda a, b: (_op("above", b, a), _op("above", a, b)), 2
+        _minimum, "({0} < {1} || {0} != {0} ? {0} : {1})", lambda a, b: (_op("above", b, a), _op("above", a, b)), 2
     ),
     "neg": Function(torch.neg, "(-{0})", lambda a: (Const(-1.0),)),
     "abs": Function(torch.abs, "({0} < 0 ? -{0} : {0})", lambda a: (_op("sign", a),)),
@@ -112,7 +118,7 @@ FUNCTIONS: dict[str, Function] = {
     # what slopes need: not functions of an expression, because they are not 0 at 0
     "positive": Function(lambda a: (a > 0).to(a.dtype), "({0} > 0)", lambda a: (ZERO,), 1, False),
     "above": Function(
-        lambda a, b: (a > b).to(a.dtype) + (a == b).to(a.dtype) / 2,
+        lambda a, b: torch.heaviside(a - b, torch.tensor(0.5, dtype=(a - b).dtype)),
         "(({0} > {1}) + ({0} == {1}) * 0.5{f})",
         lambda a, b: (ZERO, ZERO),
         2,
@@ -130,7 +136,7 @@ FUNCTIONS: dict[str, Function] = {
         False,
     ),
 }  # fmt: skip
-_NOT_ZERO_AT_ZERO = {"exp", "positive", "above", "cosine", "inverse", "half_over"}
+NOT_ZERO_AT_ZERO = {"exp", "positive", "above", "cosine", "inverse", "half_over"}
 
 
 def operand_name(k: int) -> str:
@@ -142,6 +148,30 @@ def operand_name(k: int) -> str:
     ('A', 'B1')
     """
     return chr(65 + k % 26) + (str(k // 26) if k >= 26 else "")
+
+
+def show(tree: Tree, indices: Sequence[tuple[str, ...]] = ()) -> str:
+    """Return a tree as text, with the indices of its operands if they are given.
+
+    Examples
+    --------
+    >>> show(Op("*", (Access(0), Access(1))), (("i", "B"), ("B",)))
+    'A[i, B] * B[B]'
+    """
+    if isinstance(tree, Const):
+        return f"{tree.value:g}"
+    if isinstance(tree, Access):
+        name = operand_name(tree.operand)
+        name += f"[{', '.join(indices[tree.operand])}]" if indices else ""
+        return f"[{name}]" if tree.stored else name
+    if tree.name not in ("+", "-", "*"):
+        return f"{tree.name}({', '.join(show(a, indices) for a in tree.args)})"
+    sides = []
+    for n, arg in enumerate(tree.args):
+        sum_inside = isinstance(arg, Op) and arg.name in ("+", "-")
+        text = show(arg, indices)
+        sides.append(f"({text})" if sum_inside and (tree.name == "*" or (tree.name == "-" and n)) else text)
+    return f" {tree.name} ".join(sides)
 
 
 def product(trees: Sequence[Tree]) -> Tree:
@@ -201,7 +231,7 @@ def without(tree: Tree, zero: frozenset[int]) -> Tree:
         return args[1]
     if tree.name == "-" and args[0] == ZERO:
         return _op("neg", args[1])
-    if tree.name not in _NOT_ZERO_AT_ZERO and all(a == ZERO for a in args):
+    if tree.name not in NOT_ZERO_AT_ZERO and all(a == ZERO for a in args):
         return ZERO
     return Op(tree.name, args)
 
@@ -209,7 +239,8 @@ def without(tree: Tree, zero: frozenset[int]) -> Tree:
 def needed(tree: Tree, among: frozenset[int]) -> set[frozenset[int]]:
     """Return the sets of operands, of those given, whose entries make the tree other than zero.
 
-    A product needs both sides (intersection), a sum either (union). The empty set: it may be so everywhere.
+    A product needs both sides (intersection), a sum either (union). The empty set: it may be so everywhere. The union
+    of two of the sets is among them too, so that where both are present, so is the set that says so.
 
     Examples
     --------
@@ -221,13 +252,12 @@ def needed(tree: Tree, among: frozenset[int]) -> set[frozenset[int]]:
         return {frozenset({tree.operand} & among)}
     if isinstance(tree, Const):
         return set() if tree == ZERO else {frozenset()}
-    if tree.name in _NOT_ZERO_AT_ZERO:
-        return {frozenset()} | {x for arg in tree.args for x in needed(arg, among)}
     sides = [needed(arg, among) for arg in tree.args]
+    everywhere = {frozenset[int]()} if tree.name in NOT_ZERO_AT_ZERO else set()
     if len(sides) == 1:
-        return sides[0]
+        return sides[0] | everywhere
     both = {x | y for x in sides[0] for y in sides[1]}
-    return both if tree.name == "*" else sides[0] | sides[1] | both
+    return both if tree.name == "*" else sides[0] | sides[1] | both | everywhere
 
 
 def derivative(tree: Tree, k: int) -> Tree:
@@ -272,6 +302,20 @@ def evaluate(tree: Tree, values: Sequence[Any]) -> Any:
     if isinstance(tree, Access):
         return (values[tree.operand] != 0).to(values[tree.operand].dtype) if tree.stored else values[tree.operand]
     if isinstance(tree, Const):
-        like = next(v for v in values if isinstance(v, Tensor))
-        return torch.full((), tree.value, dtype=like.dtype)
-    return FUNCTIONS[tree.name].torch(*(evaluate(arg, values) for arg in tree.args))
+        return tree.value  # a number to torch's rules of types: 2 leaves integers as they are, 0.5 doesn't
+    return apply(tree.name, [evaluate(arg, values) for arg in tree.args])
+
+
+def apply(name: str, args: Sequence[Any]) -> Any:
+    """Return a function's value for tensors and numbers; that of numbers alone is a number.
+
+    Examples
+    --------
+    >>> apply("max", [1.0, 2.0])
+    2.0
+    """
+    function = FUNCTIONS[name].torch
+    if any(isinstance(a, Tensor) for a in args):
+        return function(*args)
+    whole = name in ("+", "-", "*", "max", "min", "neg", "abs") and all(isinstance(a, int) for a in args)
+    return function(*(torch.tensor(a, dtype=torch.int64 if whole else torch.float64) for a in args)).item()

@@ -4,28 +4,31 @@ It is that of ``torch.einsum``, and a little more::
 
     ik,kj->ij                 a comma multiplies (so does *), what is not in the output is summed
     ij + ij -> ij             union: sums, differences, max(ij, ij), min(ij, ij)
+    ij,j + i -> i             each term sums its own indices, as if all were multiplied out: A b + c
     relu(ij) * j -> ij        functions that are 0 at 0, and numbers as factors
     max: ij -> i              another reduction: max, min or mean instead of sum; what is not stored is 0
 
-Each group of indices stands for the next operand. Spaces don't matter, "..." stands for dimensions that broadcast, and
-without "->" the output has every index that appears once, in alphabetical order.
+Each group of indices stands for the next operand. An index is a letter, or a word: "row col, col -> row" is "ij,j->i",
+since a group with spaces is read as words if there are as many as the operand has dimensions. "..." stands for
+dimensions that broadcast, and without "->" the output has every index that appears once, in alphabetical order.
 """
 
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from gossamer.compiler.language.algebra import FUNCTIONS, Access, Const, Op, Tree, evaluate
+from gossamer.compiler.language.algebra import FUNCTIONS, Access, Const, Op, Tree, factors, operand_name, show
 
 REDUCTIONS = ("sum", "max", "min", "mean")
+_LETTERS = string.ascii_letters
+_WORD = r"[A-Za-z][A-Za-z0-9_]*"
+_PART = rf"(?:{_WORD}(?![A-Za-z0-9_]|\s*\()|\.\.\.)"
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?|\.\d+)"
-    r"|(?P<call>[a-z_0-9]+)\s*\(|(?P<group>(?:[A-Za-z]|\.\.\.)+)|(?P<sign>[-+*,()]))"
+    r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)"
+    rf"|(?P<call>{_WORD})\s*\(|(?P<group>{_PART}(?:\s*{_PART})*)|(?P<sign>[-+*,()]))"
 )
 
 
@@ -56,18 +59,66 @@ class Statement:
         """Indices that are not in the output, in the order in which they appear."""
         return tuple(dict.fromkeys(v for group in self.inputs for v in group if v not in self.output))
 
+    @property
+    def multiplies(self) -> bool:
+        """Is it a product of operands and nothing else, as those of ``torch.einsum``?"""
+        return self.reduce == "sum" and all(isinstance(f, Access) and not f.stored for f in factors(self.tree))
+
     def __str__(self) -> str:
-        text = _with_indices(self.tree, self.inputs)
+        text = show(self.tree, self.inputs)
         over = f"{self.reduce} over {', '.join(self.summed)} of " if self.summed else ""
-        name = chr(65 + len(self.inputs))
+        name = operand_name(len(self.inputs))
         return f"{name}[{', '.join(self.output)}] = {over}{text}"
 
 
-def _with_indices(tree: Tree, inputs: tuple[tuple[str, ...], ...]) -> str:
-    text = str(tree)
-    for k, group in enumerate(inputs):
-        text = re.sub(rf"\b{chr(65 + k)}\b(?!\[)", f"{chr(65 + k)}[{', '.join(group)}]", text)
-    return text
+def write(statement: Statement) -> str:
+    """Return a statement as an expression, with letters for its indices: what :func:`parse` would read.
+
+    Examples
+    --------
+    >>> write(parse("row col, col + row -> row", (2, 1, 1)))
+    'ab * b + a -> a'
+    """
+    groups, output = _lettered(statement)
+    head = "" if statement.reduce == "sum" else f"{statement.reduce}: "
+    return f"{head}{_written(statement.tree, groups)} -> {output}"
+
+
+def equation(statement: Statement) -> str:
+    """Return a product of operands as ``torch.einsum`` takes it.
+
+    Examples
+    --------
+    >>> equation(parse("row col, col -> row", (2, 1)))
+    'ab,b->a'
+    """
+    groups, output = _lettered(statement)
+    return f"{','.join(groups)}->{output}"
+
+
+def _lettered(statement: Statement) -> tuple[list[str], str]:
+    """The groups and the output, with a letter for each index."""
+    every = dict.fromkeys(v for group in statement.inputs for v in group)
+    if len(every) > len(_LETTERS):
+        raise ValueError(f"{statement} has {len(every)} indices, more than there are letters")
+    letters = dict(zip(every, _LETTERS, strict=False))
+    groups = ["".join(letters[v] for v in group) for group in statement.inputs]
+    return groups, "".join(letters[v] for v in statement.output)
+
+
+def _written(tree: Tree, groups: Sequence[str]) -> str:
+    if isinstance(tree, Const):
+        return repr(tree.value)
+    if isinstance(tree, Access):
+        return groups[tree.operand] or "()"
+    args = [_written(a, groups) for a in tree.args]
+    if tree.name == "*":
+        return " * ".join(
+            f"({a})" if isinstance(x, Op) and x.name in "+-" else a for a, x in zip(args, tree.args, strict=True)
+        )
+    if tree.name in "+-":
+        return f"{args[0]} {tree.name} ({args[1]})" if isinstance(tree.args[1], Op) else f" {tree.name} ".join(args)
+    return f"{tree.name}({', '.join(args)})"
 
 
 def parse(text: str, dims: Sequence[int]) -> Statement:
@@ -87,23 +138,28 @@ def parse(text: str, dims: Sequence[int]) -> Statement:
     return _Reader(text, dims).statement()
 
 
-def parse_groups(text: str) -> list[str]:
-    """Return the groups of indices of an expression, one an operand.
+def parse_groups(text: str) -> list[tuple[str, ...]]:
+    """Return the groups of indices of an expression, one an operand: what can be read without the operands.
 
     Examples
     --------
     >>> parse_groups("ik,kj->ij")
-    ['ik', 'kj']
+    [('i', 'k'), ('k', 'j')]
+    >>> parse_groups("row col, col -> row")
+    [('row', 'col'), ('col',)]
     """
     reader = _Reader(text, ())
     reader.tree(text.partition(":")[2 * (":" in text)].partition("->")[0])
-    return reader.groups
+    words = [re.findall(r"\w+", group) for group in reader.groups if _spelled(group)]
+    reader.words = any(len(word) > 1 for group in words for word in group)
+    return [tuple(reader.split(group)) for group in reader.groups]
 
 
 class _Reader:
     def __init__(self, text: str, dims: Sequence[int]) -> None:
         self.text, self.dims = text, dims
         self.groups: list[str] = []
+        self.words = False
 
     def fail(self, why: str) -> NotationError:
         return NotationError(f"{self.text!r}: {why}")
@@ -119,11 +175,13 @@ class _Reader:
         tree = self.tree(left)
         if len(self.groups) != len(self.dims):
             raise self.fail(f"it has {len(self.groups)} groups of indices for {len(self.dims)} operands")
-        wide = self.ellipsis_width()
+        groups = self.read_groups()
+        hidden = [n - len(g) + 1 if "..." in g else 0 for g, n in zip(groups, self.dims, strict=True)]
+        wide = max(hidden, default=0)
         inputs = tuple(
-            self.indices(group, n, k) for k, (group, n) in enumerate(zip(self.groups, self.dims, strict=True))
+            _spread(g, [f"_{d}" for d in range(wide - own, wide)]) for g, own in zip(groups, hidden, strict=True)
         )
-        output = self.output(right.replace(" ", ""), wide, inputs) if arrow else self.implied(inputs, wide)
+        output = self.output(right, wide, inputs) if arrow else self.implied(inputs, wide)
         return Statement(inputs, output, tree, reduce)
 
     # -- the tree: sums of products of functions
@@ -178,7 +236,7 @@ class _Reader:
             raise self.fail("it ends where an operand should be")
         kind, word = self.tokens.pop(0)
         if kind == "number":
-            return Const(float(word))
+            return Const(int(word) if word.isdigit() else float(word))
         if kind == "group":
             self.groups.append(word)
             return Access(len(self.groups) - 1)
@@ -186,6 +244,9 @@ class _Reader:
             return self.call(word)
         if word == "-":
             return Op("neg", (self.factor(),))
+        if word == "(" and self.take(")"):  # an operand without dimensions, where commas don't show it
+            self.groups.append("")
+            return Access(len(self.groups) - 1)
         if word == "(":
             tree = self.sum(commas=False)
             if not self.take(")"):
@@ -208,33 +269,42 @@ class _Reader:
 
     # -- indices
 
-    def ellipsis_width(self) -> int:
-        wide = 0
-        for k, (group, n) in enumerate(zip(self.groups, self.dims, strict=True)):
-            letters = group.replace("...", "")
-            if group.count("...") > 1 or "." in letters:
-                raise self.fail(f"operand {k} has more than one '...'")
+    def read_groups(self) -> list[list[str]]:
+        """Return the names of each group, "..." among them: as letters if their number fits, else as words."""
+        self.words = False
+        pairs = list(zip(self.groups, self.dims, strict=True))
+        wrong = [k for k, (group, n) in enumerate(pairs) if not self.fits(group, n)]
+        if wrong and any(_spelled(group) for group in self.groups):
+            self.words = True
+            if all(self.fits(group, n) for group, n in pairs):
+                return [self.split(group) for group in self.groups]
+            self.words = False
+        for k in wrong:
+            group, n = pairs[k]
+            letters = [v for v in self.split(group) if v != "..."]
             if "..." in group:
-                if n < len(letters):
-                    raise self.fail(f"operand {k} has {n} dimensions, fewer than the indices of {group!r}")
-                wide = max(wide, n - len(letters))
-            elif n != len(letters):
-                raise self.fail(f"operand {k} has {n} dimensions, but {group!r} names {len(letters)}")
-        return wide
+                raise self.fail(f"operand {k} has {n} dimensions, fewer than the indices of {group!r}")
+            raise self.fail(f"operand {k} has {n} dimensions, but {group!r} names {len(letters)}")
+        return [self.split(group) for group in self.groups]
 
-    def indices(self, group: str, n: int, k: int) -> tuple[str, ...]:
-        before, dots, after = group.partition("...")
-        if not dots:
-            return tuple(group)
-        hidden = n - len(before) - len(after)
-        wide = self.ellipsis_width()
-        return (*before, *(f"_{d}" for d in range(wide - hidden, wide)), *after)
+    def split(self, group: str) -> list[str]:
+        return re.findall(r"\.\.\.|\w+" if self.words else r"\.\.\.|\w", group)
+
+    def fits(self, group: str, n: int) -> bool:
+        """Has a group as many names as its operand has dimensions?"""
+        names = self.split(group)
+        if names.count("...") > 1:
+            raise self.fail(f"{group!r} has more than one '...'")
+        named = [v for v in names if v != "..."]
+        if not self.words and not all(v.isalpha() for v in named):
+            return False
+        return len(named) <= n if "..." in names else len(named) == n
 
     def output(self, text: str, wide: int, inputs: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-        before, dots, after = text.partition("...")
-        if not re.fullmatch(r"[A-Za-z]*", before + after):
-            raise self.fail(f"the output {text!r} must be letters, and '...' at most once")
-        out = (*before, *((f"_{d}" for d in range(wide)) if dots else ()), *after)
+        names = self.split(text)
+        if "".join(names) != text.replace(" ", "") or names.count("...") > 1:
+            raise self.fail(f"the output {text.strip()!r} must be indices, and '...' at most once")
+        out = _spread(names, [f"_{d}" for d in range(wide)])
         for v in out:
             if not any(v in group for group in inputs):
                 raise self.fail(f"the output has {v!r}, which no operand has")
@@ -248,32 +318,11 @@ class _Reader:
         return (*(f"_{d}" for d in range(wide)), *once)
 
 
-def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
-    """Compute a statement on dense tensors by broadcasting over all indices: the oracle of the compiler.
+def _spelled(group: str) -> bool:
+    """Does a group show that it is of words: by a space between them, a digit or an underscore?"""
+    return " " in group or not group.replace("...", "").isalpha()
 
-    Examples
-    --------
-    >>> import torch
-    >>> interpret(parse("ij->ji", (2,)), [torch.arange(6.0).view(2, 3)]).shape
-    torch.Size([3, 2])
-    """
-    every = [*statement.output, *statement.summed]
-    views = []
-    for group, tensor in zip(statement.inputs, tensors, strict=True):
-        names = list(group)
-        for v in [v for v in names if names.count(v) > 1]:
-            while names.count(v) > 1:
-                first, second = [d for d, name in enumerate(names) if name == v][:2]
-                tensor = tensor.diagonal(dim1=first, dim2=second)
-                names = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
-        order = [names.index(v) for v in every if v in names]
-        tensor = tensor.permute(order)
-        views.append(tensor[tuple(slice(None) if v in names else None for v in every)])
-    sizes = torch.broadcast_shapes(*(v.shape for v in views)) if views else ()
-    value = evaluate(statement.tree, views).expand(sizes)
-    over = tuple(range(len(statement.output), len(every)))
-    if not over:
-        return value.clone()
-    if statement.reduce in ("sum", "mean"):
-        return getattr(value, statement.reduce)(over)
-    return getattr(value, f"a{statement.reduce}")(over)
+
+def _spread(names: Sequence[str], dots: Sequence[str]) -> tuple[str, ...]:
+    """Put the dimensions that '...' stands for in its place."""
+    return tuple(v for name in names for v in (dots if name == "..." else [name]))

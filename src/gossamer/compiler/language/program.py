@@ -111,6 +111,7 @@ class Program:
     derived: tuple[Derived, ...] = ()
     workspace: str | None = None
     outside: tuple[str, ...] = ()  # loops that each thread runs around its own part of the shared one: tiles
+    long: bool = False  # may a sum have very many terms?
     turns: tuple[tuple[str, int], ...] = ()  # loops whose number of turns is known when the kernel is built
 
     @property

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 from gossamer.compiler.emit import params
 from gossamer.compiler.language import algebra
-from gossamer.compiler.language.algebra import Access, Tree, needed, operand_name, operands, without
+from gossamer.compiler.language.algebra import Access, Tree, needed, operands, without
 from gossamer.compiler.language.program import Program, Stack
-from gossamer.compiler.loops import results
+from gossamer.compiler.loops import names, results
 from gossamer.compiler.loops.merge import Iterator, merge
 from gossamer.compiler.loops.nest import (
     ONE,
@@ -61,6 +61,7 @@ class Lowering:
         self.program, self.count = program, count
         self.covered = not program.reduces_before  # is every place of a dense output written?
         self.units: Expr | None = None
+        self.parts = False  # does each chunk of the units add up a result of its own?
         self.summed = program.statement.summed
         self.in_row = self.summing = False
         # depth at which a row of a sparse output begins; a row without a workspace is only there to be counted
@@ -88,8 +89,11 @@ class Lowering:
             self.units,
             params.weights(program) if self.units is not None else None,
             program.workspace if program.scatters else None,
-            Var(f"n_{program.output.vars[-1]}") if program.scatters else ZERO,
+            Var(names.size(program.output.vars[-1])) if program.scatters else ZERO,
             appends,
+            (*program.order, *(d.var for d in program.derived)),
+            program.long,
+            self.parts and self.units is not None,
         )
 
     @property
@@ -121,7 +125,7 @@ class Lowering:
         points = needed(s.tree, frozenset(it.operand for it in its))
         if its and d < program.settled:
             self.covered = False
-        root = d == program.root
+        role = self.role(var) if d == program.root else ""
 
         def inside(present: dict[int, Expr]) -> list[Stmt]:
             gone = frozenset(it.operand for it in its) - present.keys()
@@ -130,29 +134,31 @@ class Lowering:
 
         if not its:
             strip = var == program.strip and len(program.order) > 1
-            role = "strip" if strip else "units" if root and self.shared(var) else ""
-            end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(f"n_{var}")
-            self.units = end if role == "units" else self.units
+            role = "strip" if strip else role
+            end: Expr = Num(dict(program.turns)[var]) if var in dict(program.turns) else Var(names.size(var))
+            self.units = end if role in ("units", "parts") else self.units
             turn = inside({})
             return [For(var, ZERO, end, turn, role)] if turn else []
         if len(its) == 1 and points == {frozenset({its[0].operand})}:
             it = its[0]
-            role = "units" if root and self.shared(var) else ""
             self.units = Bin("-", it.end, it.begin) if role else self.units
-            at: list[Stmt] = [] if it.at == Var(it.counter) else [Let(f"{it.name}_at", it.at)]
-            where = it.at if not at else Var(f"{it.name}_at")
+            at: list[Stmt] = [] if it.at == Var(it.counter) else [Let(it.local("at"), it.at)]
+            where = it.at if not at else Var(it.local("at"))
             body: list[Stmt] = [Let(var, it.coord(where)), *inside({it.operand: where})]
             body = body if it.real is None else [If(it.real(where), body)]
             return [For(it.counter, it.begin, it.end, [*at, *body], role)]
-        return merge(var, its, points, inside, Var(f"n_{var}"))
+        return merge(var, its, points, inside, Var(names.size(var)))
 
-    def shared(self, var: str) -> bool:
-        """May threads share the loop over this variable: does each turn write places of its own?"""
+    def role(self, var: str) -> str:
+        """Say how threads share the loop over this variable: each turn writes places of its own, or adds to them."""
         program = self.program
         if program.output.kind == "pattern":
-            like = program.operands[program.output.like]
-            return var in like.vars
-        return var in program.out_vars and not (program.output.kind == "keys" and program.order[0] != var)
+            return "units" if var in program.operands[program.output.like].vars else ""
+        if var in program.out_vars:
+            return "" if program.output.kind == "keys" and program.order[0] != var else "units"
+        adds = program.output.kind == "dense" and program.statement.reduce in ("sum", "mean")
+        self.parts = adds
+        return "parts" if adds else ""
 
     def walks(self, k: int, var: str, s: State) -> bool:
         stack = self.program.operands[k]
@@ -163,23 +169,22 @@ class Lowering:
 
     def iterator(self, k: int, s: State) -> Iterator:
         """Return the walk of operand k's next level, with this program's names in its expressions."""
-        stack, name = self.program.operands[k], operand_name(k)
+        stack = self.program.operands[k]
         assert isinstance(stack, Stack)
         depth, p = s.at[k]
         level = stack.levels[depth]
-        counter = f"q{name}{level.number}"
-        arrays = {a: f"{name}_{a}{level.number}" for a, _ in level.arrays}
-        names: dict[str, Expr] = {n: Var(f"{name}_{n}{level.number}") for n in level.numbers}
-        names |= {"p": p, "size": Var(f"n_{level.var}"), "q": Var(counter)}
+        arrays = {a: names.array(k, a, level.number) for a, _ in level.arrays}
+        known: dict[str, Expr] = {n: Var(names.array(k, n, level.number)) for n in level.numbers}
+        known |= {"p": p, "size": Var(names.size(level.var)), "q": Var(names.local(k, level.number, "q"))}
         w = level.walk
-        at = read(w.at, names, arrays)
+        at = read(w.at, known, arrays)
 
         def expression(text: str) -> Callable[[Expr], Expr]:
-            return lambda where: read(text, {**names, "at": where}, arrays)
+            return lambda where: read(text, {**known, "at": where}, arrays)
 
         real = expression(w.real) if w.real else None
-        begin, end = read(w.begin, names, arrays), read(w.end, names, arrays)
-        return Iterator(k, f"p{name}{level.number}", counter, begin, end, at, expression(w.coord), real)
+        begin, end = read(w.begin, known, arrays), read(w.end, known, arrays)
+        return Iterator(k, level.number, begin, end, at, expression(w.coord), real)
 
     def resolve(self, s: State, then: Then) -> list[Stmt]:
         """Follow every index and position that is known by now, then go on."""
@@ -190,7 +195,7 @@ class Lowering:
                     value = add(value, mul(Var(v), Num(weight)))
                 rest = self.resolve(s._replace(known=s.known | {d.var}), then)
                 if d.guard:
-                    rest = [If(Bin("<", Var(d.var), Var(f"n_{d.var}")), rest)]
+                    rest = [If(Bin("<", Var(d.var), Var(names.size(d.var))), rest)]
                 return [Let(d.var, value), *rest]
         for k in operands(s.tree):
             stack = self.program.operands[k]
@@ -203,15 +208,15 @@ class Lowering:
         return then(s)
 
     def locate(self, k: int, s: State, then: Then) -> list[Stmt]:
-        stack, name = self.program.operands[k], operand_name(k)
+        stack = self.program.operands[k]
         assert isinstance(stack, Stack)
         depth, p = s.at[k]
         level = stack.levels[depth]
-        names: dict[str, Expr] = {"p": p, "size": Var(f"n_{level.var}"), "i": Var(level.var)}
-        value = read(level.walk.locate, names, {})
+        known: dict[str, Expr] = {"p": p, "size": Var(names.size(level.var)), "i": Var(level.var)}
+        value = read(level.walk.locate, known, {})
         if isinstance(value, Var):
             return self.resolve(s._replace(at={**s.at, k: (depth + 1, value)}), then)
-        own = f"p{name}{level.number}"
+        own = names.local(k, level.number, "p")
         return [Let(own, value), *self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(own))}), then)]
 
     def search(self, k: int, s: State, then: Then) -> list[Stmt]:
@@ -221,7 +226,7 @@ class Lowering:
         level, it = stack.levels[depth], self.iterator(k, s)
         if len(s.known & self.program.out_vars) < len(self.program.out_vars) or not self.summing:
             self.covered = False
-        found = Find(it.counter, f"{operand_name(k)}_crd{level.number}", it.begin, it.end, Var(level.var))
+        found = Find(it.counter, names.array(k, "crd", level.number), it.begin, it.end, Var(level.var))
         hit = self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(it.counter))}), then)
         left = without(s.tree, frozenset({k}))
         miss = [] if left == algebra.ZERO else self.resolve(s._replace(tree=left), then)
@@ -239,14 +244,20 @@ class Lowering:
             return []
         last = program.output.vars[-1]
         if program.scatters:
-            inside: Stmt = Set("n", ONE, "+=") if self.count else Append(results.coord(program, last), Var("w"))
-            body = [*body, Drain(last, "w", [inside])]
+            inside: Stmt = (
+                Set(names.COUNT, ONE, "+=") if self.count else Append(results.coord(program, last), Var(names.DRAINED))
+            )
+            body = [*body, Drain(last, names.DRAINED, [inside])]
         if program.output.kind == "keys":
             return body
         parent: Expr = ZERO
         for v in program.output.vars[:-1]:
-            parent = add(mul(parent, Var(f"n_{v}")), Var(v))
-        return [Let("first", Var("n")), *body, Store("out_count", parent, Bin("-", Var("n"), Var("first")))]
+            parent = add(mul(parent, Var(names.size(v))), Var(v))
+        return [
+            Let(names.FIRST, Var(names.COUNT)),
+            *body,
+            Store(names.OUT_COUNT, parent, Bin("-", Var(names.COUNT), Var(names.FIRST))),
+        ]
 
     def accumulated(self, d: int, s: State) -> list[Stmt]:
         reduce = self.program.statement.reduce
@@ -256,25 +267,25 @@ class Lowering:
         self.summing = False
         if not body:
             return []
-        total: Expr = Var("acc")
+        total: Expr = Var(names.ACC)
         for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
             total = Bin("*", total, results.value(self.program, factor, s.at))
         start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
-        out: list[Stmt] = [Acc("acc", start), *body]
+        out: list[Stmt] = [Acc(names.ACC, start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
             every: Expr = ONE
             for v in self.summed:
-                every = mul(every, Var(f"n_{v}"))
+                every = mul(every, Var(names.size(v)))
             out = [
-                Let("seen", ZERO, True),
+                Let(names.SEEN, ZERO, True),
                 *out,
-                If(Bin("<", Var("seen"), every), [Into("acc", Num(0.0), f"{reduce}=")]),
+                If(Bin("<", Var(names.SEEN), every), [Into(names.ACC, Num(0.0), f"{reduce}=")]),
             ]
         elif self.program.output.kind in ("rows", "keys") and results.may_miss(body):
             # no entry where nothing was summed
-            out = [Let("seen", ZERO, True), Acc("acc", start), *results.marked(body)]
+            out = [Let(names.SEEN, ZERO, True), Acc(names.ACC, start), *results.marked(body)]
             written = results.put(self.program, total, s.at, self.count)
-            return [*out, If(Bin("!=", Var("seen"), ZERO), written)]
+            return [*out, If(Bin("!=", Var(names.SEEN), ZERO), written)]
         return [*out, *results.put(self.program, total, s.at, self.count)]
 
     def split(self, s: State) -> tuple[list[Tree], Tree]:
@@ -298,8 +309,8 @@ class Lowering:
         if self.has_acc:
             reduce = self.program.statement.reduce
             if reduce in ("max", "min"):
-                return [Into("acc", value, f"{reduce}="), Set("seen", ONE, "+=")]
-            return [Into("acc", value, "max=" if reduce == "top" else "+=")]
+                return [Into(names.ACC, value, f"{reduce}="), Set(names.SEEN, ONE, "+=")]
+            return [Into(names.ACC, value, "max=" if reduce == "top" else "+=")]
         return results.put(self.program, value, s.at, self.count)
 
 
@@ -316,10 +327,10 @@ def lower(program: Program) -> Nest:
     >>> print(lower(p))
     # C[i] = sum over j of A[i, j] * B[j]
     # A dense(i, j), B dense(j); output dense(i)
-    parallel for i in 0 .. n_i:
-      acc = 0
-      for j in 0 .. n_j:
-        acc += A_val[i * A_s0 + j] * B_val[j]
-      out[i] = acc
+    parallel for i in 0 .. i.size:
+      out.acc = 0
+      for j in 0 .. j.size:
+        out.acc += A.val[i * A.s0 + j] * B.val[j]
+      out[i] = out.acc
     """
     return Lowering(program).nest()

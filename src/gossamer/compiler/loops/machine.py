@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gossamer.compiler.language.algebra import FUNCTIONS
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     Acc,
     Append,
@@ -48,20 +50,20 @@ class Machine:
     --------
     >>> from gossamer.compiler.loops.nest import Bin, Nest
     >>> twice = Store("out", Var("i"), Bin("*", Num(2.0), Load("A", Var("i"))))
-    >>> nest = Nest("twice", (), (), [For("i", Num(0), Var("n_i"), [twice])], "float")
-    >>> Machine({"A": [1.0, 2.0], "out": [0.0, 0.0]}, {"n_i": 2}).run(nest)["out"]
+    >>> nest = Nest("twice", (), (), [For("i", Num(0), Var("i.size"), [twice])], "float")
+    >>> Machine({"A": [1.0, 2.0], "out": [0.0, 0.0]}, {"i.size": 2}).run(nest)["out"]
     [2.0, 4.0]
     """
 
-    def __init__(self, arrays: Mapping[str, list[Any]], sizes: Mapping[str, int]) -> None:
-        self.arrays = {name: list(array) for name, array in arrays.items()}
+    def __init__(self, arrays: Mapping[str, Sequence[Any] | Tensor], sizes: Mapping[str, int]) -> None:
+        self.arrays: dict[str, Any] = {n: a if isinstance(a, Tensor) else list(a) for n, a in arrays.items()}
         self.names: dict[str, Any] = dict(sizes)
         self.workspace: dict[int, float] = {}
         self.entries: list[tuple[int, float]] = []
 
-    def run(self, nest: Nest) -> dict[str, list[Any]]:
+    def run(self, nest: Nest) -> dict[str, Any]:
         """Run a nest; return the arrays afterwards."""
-        self.names["n"] = 0
+        self.names[names.COUNT] = 0
         self.block(nest.body)
         return self.arrays
 
@@ -87,10 +89,10 @@ class Machine:
             self.statement(s)
 
     def statement(self, s: Stmt) -> None:
-        names = self.names
+        known = self.names
         if isinstance(s, For):
             for i in range(self.value(s.begin), self.value(s.end)):
-                names[s.var] = i
+                known[s.var] = i
                 self.block(s.body)
         elif isinstance(s, While):
             while self.value(s.condition):
@@ -98,11 +100,11 @@ class Machine:
         elif isinstance(s, If):
             self.block(s.body if self.value(s.condition) else s.other)
         elif isinstance(s, Let):
-            names[s.name] = self.value(s.value)
+            known[s.name] = self.value(s.value)
         elif isinstance(s, Acc):
-            names[s.name] = s.start
+            known[s.name] = s.start
         elif isinstance(s, (Set, Into)):
-            names[s.name] = self.combine(names.get(s.name), s.sign, self.value(s.value))
+            known[s.name] = self.combine(known.get(s.name), s.sign, self.value(s.value))
         elif isinstance(s, Store):
             index, array = self.value(s.index), self.arrays[s.array]
             if index < 0:
@@ -111,18 +113,18 @@ class Machine:
         elif isinstance(s, Find):
             begin, end, coord = self.value(s.begin), self.value(s.end), self.value(s.coord)
             at = bisect_left(self.arrays[s.array], coord, begin, end)
-            names[s.name] = at if at < end and self.arrays[s.array][at] == coord else end
+            known[s.name] = at if at < end and self.arrays[s.array][at] == coord else end
         elif isinstance(s, Scatter):
             coord = self.value(s.coord)
             self.workspace[coord] = self.workspace.get(coord, 0) + self.value(s.value)
         elif isinstance(s, Drain):
-            for names[s.var], names[s.value] in sorted(self.workspace.items()):
+            for known[s.var], known[s.value] in sorted(self.workspace.items()):
                 self.block(s.body)
             self.workspace.clear()
         else:
             assert isinstance(s, Append)
             self.entries.append((self.value(s.coord), self.value(s.value)))
-            names["n"] += 1
+            self.names[names.COUNT] += 1
 
     @staticmethod
     def combine(old: Any, sign: str, new: Any) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import ONE, ZERO, Bin, Expr, For, If, Let, Set, Stmt, Var, While, both
 
 
@@ -18,17 +19,25 @@ class Iterator:
     """One sparse level that is walked: its counter, its range, and a position's coordinate and if it is real."""
 
     operand: int
-    name: str
-    counter: str
+    level: int
     begin: Expr
     end: Expr
     at: Expr
     coord: Callable[[Expr], Expr]
     real: Callable[[Expr], Expr] | None
 
+    def local(self, what: str) -> str:
+        """Return a variable of this walk."""
+        return names.local(self.operand, self.level, what)
+
+    @property
+    def counter(self) -> str:
+        """The name of its counter."""
+        return self.local("q")
+
     def more(self) -> Expr:
         """Has it entries left?"""
-        inside: Expr = Bin("<", Var(self.counter), Var(f"{self.counter}_end"))
+        inside: Expr = Bin("<", Var(self.counter), Var(self.local("end")))
         return inside if self.real is None else Bin("&&", inside, self.real(self.at))
 
 
@@ -40,7 +49,7 @@ def merge(var: str, its: list[Iterator], points: set[frozenset[int]], inside: In
     by = {it.operand: it for it in its}
     out: list[Stmt] = []
     for it in its:
-        out += [Let(it.counter, it.begin, True), Let(f"{it.counter}_end", it.end)]
+        out += [Let(it.counter, it.begin, True), Let(it.local("end"), it.end)]
     ranked = sorted(points, key=lambda point: (-len(point), sorted(point)))
     if frozenset() in points:
         return [*out, For(var, ZERO, size, _everywhere(var, its, ranked, inside))]
@@ -56,25 +65,25 @@ def _everywhere(var: str, its: list[Iterator], ranked: list[frozenset[int]], ins
     """A counted loop: at each coordinate, which operands stand there?"""
     body: list[Stmt] = []
     for it in its:
-        body.append(Let(f"{it.name}_here", ZERO, True))
-        body.append(If(it.more(), [Set(f"{it.name}_here", Bin("==", it.coord(it.at), Var(var)))]))
-    here = {it.operand: Bin("!=", Var(f"{it.name}_here"), ZERO) for it in its}
+        body.append(Let(it.local("here"), ZERO, True))
+        body.append(If(it.more(), [Set(it.local("here"), Bin("==", it.coord(it.at), Var(var)))]))
+    here = {it.operand: Bin("!=", Var(it.local("here")), ZERO) for it in its}
     body += _branches(ranked, here, {it.operand: it.at for it in its}, inside)
-    return [*body, *(Set(it.counter, Var(f"{it.name}_here"), "+=") for it in its)]
+    return [*body, *(Set(it.counter, Var(it.local("here")), "+=") for it in its)]
 
 
 def _step(var: str, here: list[Iterator], ranked: list[frozenset[int]], inside: Inside) -> list[Stmt]:
     if len(here) == 1:
         it = here[0]
         return [Let(var, it.coord(it.at)), *inside({it.operand: it.at}), Set(it.counter, ONE, "+=")]
-    body: list[Stmt] = [Let(f"{it.name}_crd", it.coord(it.at)) for it in here]
-    smallest: Expr = Var(f"{here[0].name}_crd")
+    body: list[Stmt] = [Let(it.local("i"), it.coord(it.at)) for it in here]
+    smallest: Expr = Var(here[0].local("i"))
     for it in here[1:]:
-        smallest = Bin("min", smallest, Var(f"{it.name}_crd"))
+        smallest = Bin("min", smallest, Var(it.local("i")))
     body.append(Let(var, smallest))
-    stands = {it.operand: Bin("==", Var(f"{it.name}_crd"), Var(var)) for it in here}
+    stands = {it.operand: Bin("==", Var(it.local("i")), Var(var)) for it in here}
     body += _branches(ranked, stands, {it.operand: it.at for it in here}, inside)
-    steps: list[Stmt] = [Set(it.counter, Bin("==", Var(f"{it.name}_crd"), Var(var)), "+=") for it in here]
+    steps: list[Stmt] = [Set(it.counter, Bin("==", Var(it.local("i")), Var(var)), "+=") for it in here]
     return [*body, *steps]
 
 

@@ -92,8 +92,8 @@ def read(text: str, names: Mapping[str, Expr], arrays: Mapping[str, str]) -> Exp
 
     Examples
     --------
-    >>> show(read("pos[p + 1]", {"p": Var("i")}, {"pos": "A_pos1"}))
-    'A_pos1[i + 1]'
+    >>> show(read("pos[p + 1]", {"p": Var("i")}, {"pos": "A.pos1"}))
+    'A.pos1[i + 1]'
     """
 
     def node(n: ast.expr) -> Expr:
@@ -187,7 +187,11 @@ class Store:
 
 @dataclass(frozen=True)
 class For:
-    """Count from begin to end. ``role``: "units" is shared among threads, "strip" runs over lanes of vectors."""
+    """Count from begin to end.
+
+    ``role``: "units" is shared among threads, and so is "parts", whose results are added up at the end; "strip" runs
+    over lanes of vectors.
+    """
 
     var: str
     begin: Expr
@@ -271,6 +275,9 @@ class Nest:
     workspace: str | None = None
     workspace_size: Expr = ZERO
     appends: bool = False
+    indices: tuple[str, ...] = ()  # variables that are indices; all others have a dot in their names
+    long: bool = False  # may a sum have so many terms that it must be made of blocks?
+    parts: bool = False  # each chunk of the units writes a result of its own: they are to be added up
 
     def __str__(self) -> str:
         lines = [f"# {line}" for line in self.title.splitlines()]
@@ -301,7 +308,7 @@ def _lines(body: list[Stmt], depth: int = 0) -> list[str]:
     pad, out = "  " * depth, []
     for s in body:
         if isinstance(s, For):
-            role = {"units": "parallel ", "strip": "in strips "}.get(s.role, "")
+            role = {"units": "parallel ", "parts": "in parts ", "strip": "in strips "}.get(s.role, "")
             out.append(f"{pad}{role}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
         elif isinstance(s, While):
             out.append(f"{pad}while {show(s.condition)}:")

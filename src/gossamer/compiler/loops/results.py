@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from gossamer.compiler.language.algebra import Access, Const, Tree, operand_name
 from gossamer.compiler.language.program import Program, Strided
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,
     ZERO,
@@ -38,7 +39,7 @@ def strided(name: str, vars: tuple[str, ...], unit: str | None) -> Expr:
     index: Expr = ZERO
     for d, v in enumerate(vars):
         if v != unit:
-            index = add(index, mul(Var(v), Var(f"{name}_s{d}")))
+            index = add(index, mul(Var(v), Var(names.stride(name, d))))
     return index if unit is None else add(index, Var(unit))
 
 
@@ -51,8 +52,8 @@ def value(program: Program, tree: Tree, at: At) -> Expr:
         if tree.stored:
             return Num(1.0)
         if isinstance(operand, Strided):
-            return Load(f"{name}_val", strided(name, operand.vars, operand.unit))
-        return Load(f"{name}_val", at[tree.operand][1])
+            return Load(names.values(tree.operand), strided(name, operand.vars, operand.unit))
+        return Load(names.values(tree.operand), at[tree.operand][1])
     args = tuple(value(program, arg, at) for arg in tree.args)
     if tree.name == "*" and Num(1.0) in args:
         return args[1] if args[0] == Num(1.0) else args[0]
@@ -64,9 +65,8 @@ def coord(program: Program, last: str) -> Expr:
     if program.output.kind == "rows":
         return Var(last)
     key: Expr = ZERO
-    names = (*program.output.vars[:-1], last)
-    for v, name in zip(program.output.vars, names, strict=True):
-        key = add(mul(key, Var(f"n_{v}")), Var(name))
+    for v, name in zip(program.output.vars, (*program.output.vars[:-1], last), strict=True):
+        key = add(mul(key, Var(names.size(v))), Var(name))
     return key
 
 
@@ -76,11 +76,11 @@ def put(program: Program, found: Expr, at: At, count: bool) -> list[Stmt]:
     sign = "+=" if program.reduces_before else "="
     if program.statement.reduce == "mean":
         for v in program.statement.summed:
-            found = Bin("/", found, Var(f"n_{v}"))
+            found = Bin("/", found, Var(names.size(v)))
     if out.kind == "dense":
-        return [Store("out", strided("out", out.vars, out.unit), found, sign)]
+        return [Store(names.OUT, strided(names.OUT, out.vars, out.unit), found, sign)]
     if out.kind == "pattern":
-        return [Store("out", at[out.like][1], found, sign)]
+        return [Store(names.OUT, at[out.like][1], found, sign)]
     if program.scatters:
         return [Scatter(Var(out.vars[-1]), Num(0.0) if count else found)]
     return [Append(coord(program, out.vars[-1]), found)]
@@ -101,5 +101,5 @@ def marked(body: list[Stmt]) -> list[Stmt]:
             x = replace(x, body=marked(x.body))
         elif isinstance(x, If):
             x = replace(x, body=marked(x.body), other=marked(x.other))
-        out += [x, Set("seen", ONE)] if isinstance(x, Into) else [x]
+        out += [x, Set(names.SEEN, ONE)] if isinstance(x, Into) else [x]
     return out

@@ -61,6 +61,7 @@ class _Partial:
     depth: tuple[int, ...]
     known: frozenset[str]
     plain: bool  # is the last loop a counted one?
+    loose: bool = False  # are coordinates of the output visited in no order?
 
 
 class Scheduler:
@@ -100,6 +101,8 @@ class Scheduler:
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
+        if self.reduce in ("max", "min", "top") and var in self.out and not self.out.issuperset(p.order):
+            return None  # a maximum is in a register: no loop of the output stands inside of it
         its, fans = [], []
         for k in self.used:
             level = self.next_level(p, k)
@@ -113,7 +116,8 @@ class Scheduler:
             depth[k] += 1
         walk = size
         alone = len(its) == 1 and frozenset() not in points
-        if its and not alone and any(not self.given[k].operand.levels[p.depth[k]].walk.ordered for k in its):  # type: ignore[union-attr]
+        loose = any(not self.given[k].operand.levels[p.depth[k]].walk.ordered for k in its)  # type: ignore[union-attr]
+        if loose and not alone:
             return None  # what is compared with another, or with every coordinate, must ascend
         if not its:
             turns = size
@@ -126,7 +130,8 @@ class Scheduler:
             turns = size * math.prod(min(f / max(size, 1), 1.0) for f in fans)
             turns = turns if len(points) == 1 else min(size, sum(fans))
         cost = p.cost + p.turns * (walk + 1)
-        q = _Partial((*p.order, var), p.turns * turns, cost, tuple(depth), p.known | {var}, not its)
+        loose = p.loose or (loose and var in self.out)
+        q = _Partial((*p.order, var), p.turns * turns, cost, tuple(depth), p.known | {var}, not its, loose)
         return self.resolve(q)
 
     def next_level(self, p: _Partial, k: int):  # type: ignore[no-untyped-def]
@@ -143,7 +148,7 @@ class Scheduler:
         depth, turns, cost = list(p.depth), p.turns, p.cost
         for k in self.used:
             while True:
-                q = _Partial(p.order, turns, cost, tuple(depth), frozenset(known), p.plain)
+                q = _Partial(p.order, turns, cost, tuple(depth), frozenset(known), p.plain, p.loose)
                 level = self.next_level(q, k)
                 if level is None or level.var not in known:
                     break
@@ -155,7 +160,7 @@ class Scheduler:
                     if k in self.factors:
                         turns *= min(1.0, fan / max(self.sizes[level.var], 1))
                 depth[k] += 1
-        return _Partial(p.order, turns, cost, tuple(depth), frozenset(known), p.plain)
+        return _Partial(p.order, turns, cost, tuple(depth), frozenset(known), p.plain, p.loose)
 
     # -- the end of an order: what the innermost loop does, and where results go
 
@@ -163,13 +168,11 @@ class Scheduler:
         order, cost, turns = p.order, p.cost, p.turns
         settled = max((d + 1 for d, v in enumerate(order) if v in self.out), default=0)
         before = any(v not in self.out for v in order[:settled])
-        if self.reduce in ("max", "min", "top") and before:
-            return None
         last = order[-1] if order else None
         method, strip, copies = "direct", None, []  # type: str, str | None, list[int]
         if self.output.kind in ("rows", "keys"):
             outer = self.output.vars[:-1]
-            if order[: len(outer)] == outer:
+            if order[: len(outer)] == outer and not p.loose:
                 if before:
                     method, cost = "workspace", cost + SCATTER * turns
             else:

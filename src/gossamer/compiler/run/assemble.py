@@ -18,6 +18,7 @@ from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.reading import Target
 from gossamer.compiler.convert.restack import enough, restack
+from gossamer.compiler.loops import names
 from gossamer.formats import Format, Structure
 from gossamer.formats.values import summed
 
@@ -47,8 +48,8 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     crd = fresh(total, torch.int64 if pos is None else torch.int32)
     value = fresh(total, plan.dtype)
     slot = plan.slot
-    pointers[slot["out_count"]] = counts.data_ptr()
-    pointers[slot["out_crd"]], pointers[slot["out"]] = crd.data_ptr(), value.data_ptr()
+    pointers[slot[names.OUT_COUNT]] = counts.data_ptr()
+    pointers[slot[names.OUT_CRD]], pointers[slot[names.OUT]] = crd.data_ptr(), value.data_ptr()
     if total:
         plan.kernel.run("fill", pointers, plan.sizes_array, 4 * threads, start.data_ptr(), 0, threads)
     if pos is not None:
@@ -64,8 +65,8 @@ def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
     rows = program.output.kind == "rows"
     counts = torch.zeros(math.prod(plan.sizes[v] for v in program.output.vars[:-1]) if rows else 1, dtype=torch.int64)
     start, done = torch.zeros(2, max(plan.units, 1), dtype=torch.int64).unbind()
-    pointers[plan.slot["out_count"]] = counts.data_ptr()
-    pointers[plan.slot["out_crd"]] = pointers[plan.slot["out"]] = 0  # without memory to write to, it counts
+    pointers[plan.slot[names.OUT_COUNT]] = counts.data_ptr()
+    pointers[plan.slot[names.OUT_CRD]] = pointers[plan.slot[names.OUT]] = 0  # without memory to write to, it counts
     total = plan.kernel.run(
         "count" if program.scatters else "fill",
         pointers, plan.sizes_array, 4 * threads, start.data_ptr(), done.data_ptr(), threads,

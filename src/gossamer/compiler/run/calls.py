@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from gossamer.compiler import Statement
 from gossamer.compiler.language.algebra import ZERO as NOTHING
 from gossamer.compiler.language.algebra import Access, Tree, derivative, operands, product, renumber
+from gossamer.compiler.run.cache import PLANS
 from gossamer.compiler.run.plans import Arg, Plan
 from gossamer.formats import Format, Structure
 from gossamer.formats.values import scatter
@@ -64,19 +66,12 @@ class Call:
 def plan_for(
     statement: Statement, args: Sequence[Arg], sizes: dict[str, int], dtype: torch.dtype, out: str | int | Format
 ) -> Plan:
-    """Return the plan for a statement on these operands; it is kept with the first sparse one's structure."""
-    home = next((a.structure.memo for a in args if a.structure is not None), _HOMELESS)
+    """Return the plan for a statement on these operands; it is kept as long as their structures live."""
     operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
     key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())))
-    found = home.get(key)
-    if found is None:
-        if len(home) > 256:
-            home.clear()
-        found = home[key] = Plan(statement, args, sizes, dtype, out)
+    owners = tuple(a.structure for a in args if a.structure is not None)
+    found: Plan = PLANS.cached(key, lambda: Plan(statement, args, sizes, dtype, out), owners)
     return found
-
-
-_HOMELESS: dict[object, Any] = {}
 
 
 class _Einsum(torch.autograd.Function):
@@ -115,8 +110,7 @@ def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Stru
     out: str | int = number[k] if call.structures[k] is not None else "dense"
     found, _ = run(inner, prepared, call.sizes, out)
     if s.reduce == "mean":
-        count = 1
-        for v in s.summed:
-            count *= call.sizes[v]
-        found = found / count
-    return found
+        return found / math.prod(call.sizes[v] for v in s.summed)
+    # an index that neither the slope nor the operand has was summed all the same: where an operand broadcasts
+    lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in (*inputs, s.inputs[k])))
+    return found if lost == 1 else found * lost

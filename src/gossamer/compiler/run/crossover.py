@@ -49,10 +49,10 @@ def setting() -> float | None:
 def dense_wins(plan: Plan) -> bool:
     """Would torch's dense kernel be faster than the plan?"""
     s = plan.statement
-    if _density is None or plan.out != "dense" or plan.like is not None or len(s.inputs) != 2 or s.reduce != "sum":
+    if _density is None or plan.out != "dense" or plan.like or len(s.inputs) != 2 or s.reduce != "sum":
         return False
     shared = set(s.inputs[0]) & set(s.inputs[1]) - set(s.output)
-    if any(len(v) > 1 for group in s.inputs for v in group):
+    if any("." in v or v.startswith("_") for group in s.inputs for v in group):
         return False  # dimensions of '...', or that broadcast
     if not shared or not _product(s.tree) or not all(set(s.output) - set(group) for group in s.inputs):
         return False  # not a product of matrices

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gossamer.compiler.language.algebra import operand_name
 from gossamer.compiler.run.views import View, native
-from gossamer.formats import Structure
 
 if TYPE_CHECKING:
     from gossamer.compiler.run.plans import Arg, Plan
@@ -16,16 +15,15 @@ def explained(plan: Plan) -> str:
     """Say what was chosen for a plan, and why."""
     program, choice = plan.kernel.program, plan.choice
     lines = [str(plan.statement)]
-    for k, (arg, view) in enumerate(zip(plan.args, plan.views, strict=True)):
-        lines.append(f"  {operand_name(k)}: {_described(arg, view)}")
+    for k, words in enumerate(plan.described):
+        lines.append(f"  {operand_name(k)}: {words}")
         if k in plan.copies:
             packed = plan.tiling is not None and k in plan.tiling.packs
             lines[-1] += (
                 ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} lies side by side"
             )
-    result = plan.like or (plan.out if isinstance(plan.out, str) else None)
-    form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else result or plan.out
-    lines.append(f"  result: {form if not isinstance(form, Structure) else f'the mask of {form.format}'}")
+    form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else plan.out
+    lines.append(f"  result: {'the mask of an operand' if plan.like else form}")
     lines.append(
         f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
     )
@@ -54,7 +52,8 @@ def explained(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _described(arg: Arg, view: View | None) -> str:
+def described(arg: Arg, view: View | None) -> str:
+    """Say how an operand is stored, and how the loops walk it."""
     if arg.structure is None:
         return "dense"
     if view is None:

@@ -13,7 +13,7 @@ import torch
 from gossamer.compiler.emit import unit
 from gossamer.compiler.language.program import Program
 from gossamer.compiler.loops.lower import Lowering
-from gossamer.compiler.loops.nest import Nest
+from gossamer.compiler.loops.nest import Nest, names_in
 from gossamer.compiler.run import runtime
 
 _KERNELS: dict[Program, Kernel] = {}
@@ -57,8 +57,8 @@ class Kernel:
 
         if self.nest.units is None:
             return 1
-        needed = {name: array for name, array in arrays.items() if "_pos" in name and array.numel() == 2}
-        return int(Machine({n: a.tolist() for n, a in needed.items()}, sizes).value(self.nest.units))
+        used = {name: array.view(-1) for name, array in arrays.items() if name in names_in(self.nest.units)}
+        return int(Machine(used, sizes).value(self.nest.units))
 
     def run(
         self,
@@ -72,7 +72,10 @@ class Kernel:
     ) -> int:
         """Call one of its functions on pointers to the arrays of its nest; return how many entries it appended."""
         array = (ctypes.c_void_p * len(pointers))(*pointers)
-        return self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        entries: int = self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        if entries < 0:
+            raise MemoryError(f"no memory for a workspace over {self.program.output.vars[-1]!r} of {self.program}")
+        return entries
 
 
 def kernel(program: Program) -> Kernel:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,10 +22,12 @@ from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough
 from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.schedule import TURN, schedule
 from gossamer.compiler.run.assemble import Places, assemble
-from gossamer.compiler.run.explained import explained
+from gossamer.compiler.run.explained import described, explained
 from gossamer.compiler.run.kernel import kernel
+from gossamer.compiler.run.lengths import LONG, longest
 from gossamer.compiler.run.tiling import Tiling, chunks, tiling
 from gossamer.compiler.run.views import C_TYPES, View, fans_for, native, repacked, stack_for
 from gossamer.formats import Format, Structure
@@ -35,7 +39,8 @@ _SMALL, _LARGE = (
     1 << 22,
 )  # coordinates of a row up to which a workspace is dense, with one or two levels of bits
 _SCATTER = 6  # such turns that one takes which adds to a workspace
-_TILE = "tile"  # the loop over tiles of columns
+_EACH = 128  # additions to a place for each time that it is added to another result
+_PARTS, _PARTS_BYTES = 1024, 1 << 24  # of those results, at most
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
 
 
@@ -51,7 +56,8 @@ class Arg(NamedTuple):
 class Plan:
     """One statement on operands of known structure.
 
-    ``out`` says what the result is: "dense", the number of the operand whose entries it has, or a format.
+    ``out`` says what the result is: "dense", the number of the operand whose entries it has, or a format. A plan holds
+    index arrays, but no structure: the cache drops it when a structure that it is for is collected.
     """
 
     def __init__(
@@ -63,17 +69,22 @@ class Plan:
         out: str | int | Format,
     ) -> None:
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
-        self.like: Structure | None = None
+        self.like = False  # is the result a dense tensor in the structure of an operand (Masked)?
+        self.pattern: weakref.ref[Structure] | None = None  # the structure of a result that has one of an operand
         self.tiling: Tiling | None = None
         self.places: Places | None = None
-        if isinstance(out, int) and (like := args[out].structure) is not None and like.plain:
-            self.out, self.like = "dense", like  # its values are an ordinary tensor
+        if isinstance(out, int) and (like := args[out].structure) is not None:
+            self.pattern = weakref.ref(like)
+            self.out, self.like = ("dense", True) if like.plain else (out, False)
         self.views: list[View | None] = [self._view(arg) for arg in args]
         self._keep_whole()
         self.choice = self._choose()
         self.tiling = self._tile()
         self.kernel: Kernel = kernel(self._program())
         self._bind()
+        self.described = [described(arg, view) for arg, view in zip(self.args, self.views, strict=True)]
+        self._shared = {id(array) for a in args if a.structure for array in a.structure.arrays.values()}
+        self.args = [arg._replace(structure=None) for arg in self.args]
 
     # -- operands
 
@@ -99,10 +110,10 @@ class Plan:
 
     def _loop_vars(self, k: int, view: View) -> tuple[str, ...]:
         """Loop variables of an operand's levels: its indices, with numbers where they are cut."""
-        names = self.args[k].vars
+        own = self.args[k].vars
         count = [d for d, _ in view.parts]
         return tuple(
-            _TILE if d < 0 else names[d] if count.count(d) == 1 else f"{names[d]}{n}"
+            self.tiling.tile if d < 0 and self.tiling else own[d] if count.count(d) == 1 else f"{own[d]}.{n}"
             for n, (d, _) in enumerate(view.parts)
         )
 
@@ -145,18 +156,18 @@ class Plan:
     # -- the schedule
 
     def _output(self, unit: str | None = None) -> Output:
-        names = self.statement.output
+        own = self.statement.output
         if self.out == "dense":
-            return Output("dense", names, unit or (names[-1] if names else None))
+            return Output("dense", own, unit or (own[-1] if own else None))
         if isinstance(self.out, int):
-            tile = (_TILE,) if self.tiling and self.tiling.view else ()
+            tile = (self.tiling.tile,) if self.tiling and self.tiling.view else ()
             return Output("pattern", (*tile, *self.args[self.out].vars), None, self.out)
         assert isinstance(self.out, Format)
-        check_size(tuple(self.sizes[v] for v in names), f"the result of {self.statement}, of shape")
-        stored = names if self.out.order is None else tuple(names[d] for d in self.out.order)
-        levels = self.out.stack(len(names))
-        rows = len(names) > 1 and all(level.full for level in levels[:-1]) and not levels[-1].full
-        rows = rows and levels[-1].arrays == ("pos", "crd") and max(self.sizes[v] for v in names) < 2**31
+        check_size(tuple(self.sizes[v] for v in own), f"the result of {self.statement}, of shape")
+        stored = own if self.out.order is None else tuple(own[d] for d in self.out.order)
+        levels = self.out.stack(len(own))
+        rows = len(own) > 1 and all(level.full for level in levels[:-1]) and not levels[-1].full
+        rows = rows and levels[-1].arrays == ("pos", "crd") and max(self.sizes[v] for v in own) < 2**31
         return Output("rows" if rows else "keys", stored)
 
     def _choose(self) -> Choice:
@@ -234,7 +245,7 @@ class Plan:
         self.sizes[found.var] = found.turns
         if found.view is not None:
             self.views[self.out] = found.view
-            self.sizes[_TILE] = found.view.sizes[0]
+            self.sizes[found.tile] = found.view.sizes[0]
         return found
 
     # -- the program
@@ -261,10 +272,22 @@ class Plan:
         if choice.method == "workspace":
             size = self.sizes[output.vars[-1]]
             workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
-        program = replace(program, order=order, workspace=workspace)
+        program = replace(program, order=order, workspace=workspace, long=self._long())
         if (t := self.tiling) is None:
             return program
-        return replace(program, order=t.order(order, _TILE), outside=t.outside(_TILE), turns=((t.var, t.turns),))
+        return replace(program, order=(*t.outside, *order), outside=t.outside, turns=((t.var, t.turns),))
+
+    def _long(self) -> bool:
+        """May a sum have so many terms that it must be made of blocks?"""
+        if self.statement.reduce not in ("sum", "mean"):
+            return False
+        walks = [None if v is None else (v, self._loop_vars(k, v)) for k, v in enumerate(self.views)]
+        out = {
+            *self.statement.output,
+            *(v for d in self._derived() if d.var in self.statement.output for v, _ in d.parts),
+        }
+        summed = {v: self.sizes[v] for v in self.choice.order if v not in out}
+        return longest(self.statement.tree, walks, summed) > LONG
 
     def _outside(self, choice: Choice) -> bool:
         """Is an ordinary operand too large for the cache, so that a strip of it should serve all rows?"""
@@ -279,7 +302,7 @@ class Plan:
     def _bind(self) -> None:
         """Work out pointers and sizes once."""
         program = self.kernel.program
-        numbers = {f"n_{v}": self.sizes[v] for v in (*program.order, *(d.var for d in program.derived))}
+        numbers = {names.size(v): self.sizes[v] for v in (*program.order, *(d.var for d in program.derived))}
         arrays: dict[str, Tensor] = {}
         self.copies: dict[int, tuple[int, ...]] = {}
         last = self.choice.order[-1] if self.choice.order else None
@@ -295,11 +318,11 @@ class Plan:
                     d = arg.vars.index(self.tiling.part)
                     self.copies[k] = (d, *(x for x in range(len(arg.vars)) if x != d))
                     stride = _strides_in(arg.shape, self.copies[k])
-                numbers |= {f"{name}_s{d}": s for d, s in enumerate(stride)}
+                numbers |= {names.stride(name, d): s for d, s in enumerate(stride)}
                 continue
             for n, level in enumerate(view.levels):
-                arrays |= {f"{name}_{a}{n}": view.arrays[f"{a}{n}"] for a in ([] if level.full else level.arrays)}
-                numbers |= {f"{name}_{x}{n}": value for x, value in view.own_numbers(n).items()}
+                arrays |= {names.array(k, a, n): view.arrays[f"{a}{n}"] for a in ([] if level.full else level.arrays)}
+                numbers |= {names.array(k, x, n): value for x, value in view.own_numbers(n).items()}
         self.out_shape = tuple(self.sizes[v] for v in self.statement.output)
         self.out_perm: tuple[int, ...] | None = None
         if program.output.kind == "dense" and program.output.unit not in (
@@ -309,20 +332,30 @@ class Plan:
             d = self.statement.output.index(program.output.unit)
             self.out_perm = (*(x for x in range(len(self.out_shape)) if x != d), d)
         out_stride = _strides_in(self.out_shape, self.out_perm or tuple(range(len(self.out_shape))))
-        numbers |= {f"out_s{d}": s for d, s in enumerate(out_stride)}
+        numbers |= {names.stride(names.OUT, d): s for d, s in enumerate(out_stride)}
+        numbers[names.TOTAL] = math.prod(self.out_shape)
         nest = self.kernel.nest
         self.sizes_array = (ctypes.c_long * max(len(nest.sizes), 1))(*(numbers[n] for n in nest.sizes))
         self.keep = [a.contiguous() for a in arrays.values()]  # pointers must stay good
         self.arrays = at = dict(zip(arrays, self.keep, strict=True))
         self.numbers = numbers
         self.pointers = [at[n].data_ptr() if n in at else 0 for n, _ in nest.arrays]
-        names = [n for n, _ in nest.arrays]
-        self.value_slots = [names.index(f"{operand_name(k)}_val") for k in range(len(self.args))]
-        self.slot = {n: i for i, n in enumerate(names)}
+        self.slot = {n: i for i, (n, _) in enumerate(nest.arrays)}
+        self.value_slots = [self.slot[names.values(k)] for k in range(len(self.args))]
         self.units = self.kernel.units(numbers, at)
         self.as_they_are = not self.copies and all(v is None or v.index is None for v in self.views)
         weight = _SCATTER if self.choice.method == "workspace" else 1
+        self.parts = self._parts() if nest.parts else 0
         self.alone = self.choice.turns * weight < _ALONE or self.units < 2
+
+    def _parts(self) -> int:
+        """How many results are made and added up: so many that it costs little, whatever the number of threads.
+
+        They are what threads share, and make the error of a long sum small.
+        """
+        places, size = max(math.prod(self.out_shape), 1), self.dtype.itemsize
+        most = min(int(self.choice.turns) // (_EACH * places), _PARTS, _PARTS_BYTES // (places * size), self.units)
+        return max(most, 1) if self.choice.turns > _ALONE else 1
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         """Run on these values; return those of the result, and its structure if it is sparse."""
@@ -331,7 +364,7 @@ class Plan:
             pointers[slot] = ready[k].data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
-            return self._dense(pointers, threads, values), self.like
+            return self._dense(pointers, threads, values), self._structure() if self.like else None
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
@@ -357,24 +390,37 @@ class Plan:
 
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
-        out = fresh(shape, self.dtype, zero=not self.kernel.covers)
-        pointers[self.slot["out"]] = out.data_ptr()
-        self.kernel.run("fill", pointers, self.sizes_array, 4 * threads, threads=threads)
+        out = fresh((max(self.parts, 1), *shape), self.dtype, zero=not self.kernel.covers)
+        pointers[self.slot[names.OUT]] = out.data_ptr()
+        self.kernel.run("fill", pointers, self.sizes_array, self.parts or 4 * threads, threads=threads)
+        out = out[0] if self.parts < 2 else out.sum(0, dtype=self.dtype)
         if self.out_perm is None:
             return out
         return out.permute([self.out_perm.index(d) for d in range(len(shape))]).contiguous()
 
     def _pattern(self, pointers: list[int], threads: int, like: Tensor) -> tuple[Tensor, Structure | None]:
         assert isinstance(self.out, int)
-        view, structure = self.views[self.out], self.args[self.out].structure
+        view = self.views[self.out]
         index = None if view is None else view.index
         out = fresh(like.shape if index is None else index.shape, self.dtype, zero=not self.kernel.covers)
-        pointers[self.slot["out"]] = out.data_ptr()
+        pointers[self.slot[names.OUT]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, chunks(threads, out.numel()), threads=threads)
         if index is not None:
             out = torch.zeros(like.numel(), dtype=self.dtype).index_put_((index,), out)
             out = out.view(like.shape)
-        return out, structure
+        return out, self._structure()
+
+    def _structure(self) -> Structure | None:
+        """Return the structure of the operand whose entries the result has."""
+        return None if self.pattern is None else self.pattern()
+
+    def nbytes(self) -> int:
+        """Bytes of the index arrays that it keeps besides those of the operands."""
+        views = [a for v in self.views if v is not None for a in (*v.arrays.values(), v.index) if a is not None]
+        kept = {id(a): a.numel() * a.element_size() for a in (*self.keep, *views) if id(a) not in self._shared}
+        sparse = isinstance(self.out, Format)  # it will keep where the rows of the result begin
+        rows = math.prod(self.out_shape[:-1]) if self.kernel.program.output.kind == "rows" else 1
+        return sum(kept.values()) + (16 * (self.units + rows) if sparse else 0)
 
     def explain(self) -> str:
         """Say what was chosen, and why."""

@@ -2,7 +2,8 @@
 
 An entry of the cache is a shared library with a digest at its end. It is made in a folder of its own and renamed into
 place, so many processes may build at once and a killed build leaves nothing that looks whole; one that
-is not whole is built again. The name holds everything that the code depends on: source, flags, compiler, processor.
+is not whole is built again. The name holds everything that the code depends on: source, flags, processor, compiler.
+A machine without a compiler uses what any compiler has built for its processor.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from typing import Any
 
 import torch
 
-from gossamer.native import BuildError, cache_dir, compiler
-from gossamer.native.build import version
+from gossamer.native import BuildError, cache, compiler
+from gossamer.native.build import NO_COMPILER, compiler_key, find
 
 FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-ffp-contract=fast",
-    "-fno-semantic-interposition",
+    "-fno-semantic-interposition", "-fwrapv",
 )  # fmt: skip
 #: gcc turns the loop over columns into gathers with it, two to three times slower; clang does not know it.
 GCC_ONLY = ("-fno-loop-unroll-and-jam",)
@@ -56,20 +57,24 @@ def march() -> tuple[str, ...]:
     >>> march()
     ('-march=native',)
     """
+    if os.environ.get("GOSSAMER_SANITIZE"):  # for tests: every address is checked when it is used
+        return ("-march=native", "-O1", "-g", f"-fsanitize={os.environ['GOSSAMER_SANITIZE']}")
     asked = os.environ.get("GOSSAMER_ISA", "")
     return _OLDER.get(asked, ("-march=native",)) if platform.machine() in ("x86_64", "AMD64") else ("-march=native",)
 
 
 @lru_cache(maxsize=1)
 def available() -> bool:
-    """Is there a compiler to build kernels with? (Asked once: a search of the path costs more than many a kernel.)
+    """Is there a compiler to build kernels with, or a cache of them? (Asked once: it takes longer than many a kernel.)
 
     Examples
     --------
     >>> available() or available() is False
     True
     """
-    return compiler() is not None and os.environ.get("GOSSAMER_NATIVE", "1") != "0"
+    if os.environ.get("GOSSAMER_NATIVE", "1") == "0":
+        return False
+    return compiler() is not None or any((cache.cache_dir() / "kernels").glob("*.so"))
 
 
 def library(source: str) -> ctypes.CDLL:
@@ -80,15 +85,21 @@ def library(source: str) -> ctypes.CDLL:
     >>> library("int twice(int x) { return 2 * x; }").twice(21)  # doctest: +SKIP
     42
     """
+    if os.environ.get("GOSSAMER_NATIVE", "1") == "0":
+        raise BuildError("GOSSAMER_NATIVE=0")
     command = compiler()
-    if command is None or os.environ.get("GOSSAMER_NATIVE", "1") == "0":
-        why = "no C compiler: install one (Debian: apt-get install g++), or name it in $CXX"
-        raise BuildError(why if command is None else "GOSSAMER_NATIVE=0")
-    parts = [source, version(command), processor(), *FLAGS, *GCC_ONLY, *march()]
+    if not available():
+        raise BuildError(NO_COMPILER)
+    parts = [source, processor(), *FLAGS, *GCC_ONLY, *march()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
-    path = cache_dir() / "kernels" / f"{key[:32]}.so"
-    if not whole(path, key):
+    folder = cache.folder("kernels")
+    path = find(folder, key[:32], command)
+    if path is None or not whole(path, key):
+        if command is None:
+            raise BuildError(NO_COMPILER)
+        path = folder / f"{key[:32]}-{compiler_key(command)}.so"
         _build(command, source, path, key)
+    cache.used(path)
     return ctypes.CDLL(str(path))
 
 
@@ -111,14 +122,15 @@ def _digest(data: bytes, key: str) -> bytes:
 def _build(command: list[str], source: str, path: Path, key: str) -> None:
     started = time.perf_counter()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".build-") as work:
             made = Path(work) / "kernel.so"
             (Path(work) / "kernel.c").write_text(source)
             _compile(command, Path(work) / "kernel.c", made)
             with made.open("ab") as file:
                 file.write(_digest(made.read_bytes(), key))
+            made.chmod(0o700)
             os.replace(made, path)
+        cache.trim(path.parent)
     except OSError as error:
         raise BuildError(f"can't write to {path.parent}: {error}; name another folder in $GOSSAMER_CACHE") from error
     _LOG.debug("built a kernel in %.0f ms: %s", 1e3 * (time.perf_counter() - started), path)

@@ -61,6 +61,7 @@ class Tiling(NamedTuple):
     """What was decided: known turns of the summed index, its number of parts, the tiled view of the operand."""
 
     var: str
+    across: str  # the index of columns
     turns: int
     parts: int = 1
     view: View | None = None
@@ -69,7 +70,12 @@ class Tiling(NamedTuple):
     @property
     def part(self) -> str:
         """The loop over parts."""
-        return f"{self.var}_part"
+        return f"{self.var}.part"
+
+    @property
+    def tile(self) -> str:
+        """The loop over tiles of columns."""
+        return f"{self.across}.tile"
 
     def cut(self, arg: Arg) -> Arg:
         """An ordinary operand with its summed index cut in two."""
@@ -82,13 +88,10 @@ class Tiling(NamedTuple):
             stride=(*arg.stride[:d], self.turns, *arg.stride[d:]),
         )
 
-    def order(self, order: tuple[str, ...], tile: str) -> tuple[str, ...]:
-        """The loops, with those over parts and tiles outside."""
-        return (*self.outside(tile), *order)
-
-    def outside(self, tile: str) -> tuple[str, ...]:
-        """Loops over parts and tiles."""
-        return (*((self.part,) if self.parts > 1 else ()), *((tile,) if self.view else ()))
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Loops over parts and tiles: outside of all others."""
+        return (*((self.part,) if self.parts > 1 else ()), *((self.tile,) if self.view else ()))
 
 
 def tiling(
@@ -110,7 +113,7 @@ def tiling(
     parts = vectors // count
     if parts > 1 and (choice.copies or count < MOST // 2 or again < _AGAIN):
         return None
-    made = Tiling(last, count * lanes, parts)
+    made = Tiling(last, across, count * lanes, parts)
     if any(args[k].stride[args[k].vars.index(last)] != 1 for k in dense if k not in choice.copies):
         return None
     if parts > 1:

@@ -66,9 +66,8 @@ class View(NamedTuple):
 
 def native(structure: Structure) -> View | None:
     """Return the structure as it lies; None if a level can't be walked, or dimensions are flattened."""
-    if "view" not in structure.memo:
-        structure.memo["view"] = _native(structure)
-    return structure.memo["view"]
+    found: View | None = structure.cached("view", lambda: _native(structure))
+    return found
 
 
 def _native(structure: Structure) -> View | None:
@@ -98,10 +97,8 @@ def _walkable(level: Level) -> bool:
 
 def repacked(structure: Structure, order: tuple[int, ...]) -> View:
     """Return the entries sorted by their dimensions in this order, in compressed levels (the first may be dense)."""
-    key = ("view", order)
-    if key not in structure.memo:
-        structure.memo[key] = _repacked(structure, order)
-    return structure.memo[key]
+    found: View = structure.cached(("view", order), lambda: _repacked(structure, order))
+    return found
 
 
 def stack_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[Level, ...]:

@@ -22,7 +22,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, plain, restack, target_of
 from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
-from gossamer.formats.lanes import halves, near_entries
+from gossamer.formats.levels.halves import halves
+from gossamer.formats.levels.near_lanes import near_entries
 from gossamer.formats.packed import PackedRows, block_of
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from gossamer.native.build import cache_dir
+from gossamer.native import cache
 from gossamer.native.cuda.compiler import compiler
 
 #: Where the kernels' sources are.
@@ -34,7 +34,11 @@ def cubin(source: str, arch: str, macros: Mapping[str, object], *, folder: Path 
     text = (folder / source).read_text()
     flags = [f"-D{name}={value}" for name, value in sorted(macros.items())]
     made = compiler()
-    file = cache_dir() / "cuda" / f"{Path(source).stem}-{_key(made.version, arch, flags, text, folder)}.cubin"
+    name = f"{Path(source).stem}-{_key(made.version, arch, flags, text, folder)}.cubin"
+    try:
+        file = cache.folder("cuda") / name
+    except cache.BuildError:  # a folder that can't be written, or that others can write to: only slower
+        return made.compile(text, source, arch, flags, folder)
     code = _read(file)
     if code is None:
         code = made.compile(text, source, arch, flags, folder)
@@ -50,6 +54,8 @@ def _key(version: str, arch: str, flags: list[str], text: str, folder: Path) -> 
 
 
 def _read(file: Path) -> bytes | None:
+    if not file.exists() or not cache.trusted(file):
+        return None
     try:
         held = file.read_bytes()
     except OSError:
@@ -61,9 +67,9 @@ def _read(file: Path) -> bytes | None:
 def _write(file: Path, code: bytes) -> None:
     """Rename a finished file into place; a cache that can't be written is only slower."""
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, prefix=".cubin-", delete=False) as part:
             part.write(hashlib.sha256(code).digest() + code)
         os.replace(part.name, file)
+        cache.trim(file.parent, ".cubin")
     except OSError:
         pass

@@ -21,8 +21,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from gossamer.formats.lanes import _rank
-from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
+from gossamer.formats.levels.base import BYTE, Arrays, Level, Packed, Unpacked, rank, require
 
 TILE = 64  # rows: what one wgmma takes
 STEP = 16  # groups: 64 shared columns, two k32 steps
@@ -49,6 +48,19 @@ class Pairs(Level):
     v: int | Literal["all"] = "all"
     m: int = 4
     arrays: ClassVar[tuple[str, ...]] = ("cols", "meta")
+    types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"cols": BYTE, "meta": (torch.int32,)}
+    lengths: ClassVar[dict[str, str]] = {"meta": "parents * (size / m) / 8"}
+
+    @property
+    def ordered(self) -> bool:
+        return False
+
+    def numbers(self, arrays: Arrays) -> dict[str, int]:
+        return {"m": self.m}
+
+    def check_sizes(self, parents: int, size: int) -> None:
+        step = TILE * STEP * self.m
+        require(size % step == 0, f"Pairs takes coordinates in steps of {step}, not {size}")
 
     def blocks(self, parents: int) -> int:
         """How many times v rows there are in these tiles."""
@@ -63,15 +75,15 @@ class Pairs(Level):
         groups = width // self.m
         group, inside = col // self.m, col % self.m
         line = row * groups + group
-        rank = _rank(line)
-        most = int(rank.max()) + 1 if rank.numel() else 0
-        _require(most <= 2, f"a row keeps {most} of {self.m} columns, at most 2 of each {self.m} fit")
+        nth = rank(line, inside)
+        most = int(nth.max()) + 1 if nth.numel() else 0
+        require(most <= 2, f"a row keeps {most} of {self.m} columns, at most 2 of each {self.m} fit")
         cols = self._share(row, group, inside, self.blocks(parents), groups)
         if self.m == 4:
             index = inside
         else:
             index = (cols[self._block(row), group] < inside[:, None]).sum(1)
-        slots, slot = _slots(line, rank, index, parents * TILE * groups)
+        slots, slot = _slots(line, nth, index, parents * TILE * groups)
         place = _place(row, group, parents) + slot
         return {"cols": cols, "meta": _meta(slots, parents, groups)}, place, parents * TILE * groups * 2
 
@@ -83,7 +95,7 @@ class Pairs(Level):
         used[self._block(row) * groups + group, inside] = True
         most = int(used.sum(1).max()) if used.numel() else 0
         rows = "all rows" if self.v == "all" else f"{self.v} rows"
-        _require(most <= 4, f"{rows} keep {most} different columns of a group of {self.m}, at most 4 fit")
+        require(most <= 4, f"{rows} keep {most} different columns of a group of {self.m}, at most 4 fit")
         # of columns that are alike the first: an 8-bit key for each, unique in its group
         free = torch.where(used, 0, 256) + torch.arange(self.m, dtype=torch.int16, device=row.device)
         first = free.topk(4, dim=1, largest=False).values % 256
@@ -103,17 +115,13 @@ class Pairs(Level):
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         cols, meta = arrays["cols"], arrays["meta"]
         groups = size // TILE // self.m
-        words = parents * TILE * groups // 8
-        _require(meta.dtype == torch.int32 and meta.dim() == 1, f"meta is {meta.dtype}, must be int32 of 1 dimension")
-        _require(meta.numel() == words, f"meta has {meta.numel()} words, must have {words}")
         low = torch.stack([meta >> shift for shift in range(0, 32, 4)])
-        _require(bool(((low & 3) < (low >> 2 & 3)).all()), "meta has a pair of indices that does not ascend")
+        require(bool(((low & 3) < (low >> 2 & 3)).all()), "meta has a pair of indices that does not ascend")
         shape = (0,) if self.m == 4 else (self.blocks(parents), groups, 4)
-        _require(cols.dtype == torch.uint8, f"cols is {cols.dtype}, must be torch.uint8")
-        _require(tuple(cols.shape) == shape, f"cols is {tuple(cols.shape)}, must be {shape}")
+        require(tuple(cols.shape) == shape, f"cols is {tuple(cols.shape)}, must be {shape}")
         if cols.numel():
-            _require(int(cols.max()) < self.m, f"cols has a column outside 0 .. {self.m - 1}")
-            _require(bool((cols[..., 1:] > cols[..., :-1]).all()), "cols does not ascend within a group")
+            require(int(cols.max()) < self.m, f"cols has a column outside 0 .. {self.m - 1}")
+            require(bool((cols[..., 1:] > cols[..., :-1]).all()), "cols does not ascend within a group")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return size // self.m * parents * 2

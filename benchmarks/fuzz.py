@@ -1,0 +1,398 @@
+"""Is the compiler right? Random expressions on random operands, against dense tensors, by the thousand.
+
+    python benchmarks/fuzz.py [--cases N] [--seed S] [--asan N] [--out FILE]
+
+A case is a number, from which all else is drawn: 1 to 8 operands of 0 to 5 dimensions, sizes 0 to 12 and some large,
+any letters or words as indices, any format or stack of levels, any type; sums, products, functions, broadcasts,
+diagonals, '...', reductions, any format for the result, and gradients. The oracle is ``interpret`` on dense tensors.
+Cases run in processes of their own with MALLOC_PERTURB_ set, so that memory nobody wrote is never zero, and with
+``--asan`` some of them with kernels that check every address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import random
+import string
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gossamer as gs
+from gossamer.compiler import interpret, parse
+from gossamer.compiler.language.types import types
+from gossamer.formats.levels import Fixed, FixedLanes, HalfLanes, Lanes, Level, NearLanes, Slots
+
+RESULT = Path(__file__).parent / "results" / "fuzz.json"
+WORDS = ("int", "long", "n", "row", "col", "out", "acc", "w", "size", "x_1", "A", "i", "j", "ws", "typedef", "feature")
+SPACE = 60_000  # points of the index space, at most: the oracle visits all of them
+FLOATS = (torch.float64, torch.float64, torch.float64, torch.float32, torch.float32, torch.float16, torch.bfloat16)
+OTHERS = (torch.int32, torch.int64, torch.int8, torch.uint8, torch.int16, torch.bool, torch.complex64)
+UNARY = ("relu", "abs", "sin", "tanh", "square", "neg", "sign", "-")
+MATRICES = (
+    gs.CSR(), gs.CSC(), gs.COO(), gs.DCSR(), gs.BSR((2, 3)), gs.BSR((4, 4), order=(1, 0)), gs.ELL(), gs.Masked(),
+    gs.formats.PackedCSR(), gs.formats.PackedCSR(7), gs.formats.PackedCSR(order=(1, 0)), gs.formats.PackedNear(),
+    gs.formats.Condensed(), gs.Format("dense", "fixed", order=(1, 0)), gs.Format("compressed", "dense"),
+)  # fmt: skip
+RESULTS = (gs.Dense(), gs.COO(), gs.CSR(), gs.CSC(), gs.CSF(), gs.DCSR(), gs.Masked(), gs.ELL(), gs.BSR((2, 2)))
+#: What is refused with a reason, as by torch: types that an operation does not have.
+REFUSED = ("torch has no such operation", "bools can't be contracted", "a mean of", "there is no m")
+
+
+@dataclass
+class Operand:
+    """One operand: its indices, shape, format (None: dense), density, and how its memory is laid out."""
+
+    names: tuple[str, ...]
+    shape: tuple[int, ...]
+    format: gs.Format | None
+    density: float
+    strided: bool = False
+    grad: bool = False
+
+
+@dataclass
+class Case:
+    """An expression on operands."""
+
+    expression: str
+    operands: list[Operand]
+    dtype: torch.dtype
+    out: gs.Format | None
+    seed: int
+    tensors: list[torch.Tensor] = field(default_factory=list, repr=False)
+
+    def build(self) -> None:
+        """Make the operands; a format that refuses one is replaced by COO."""
+        generator = torch.Generator().manual_seed(self.seed)
+        for o in self.operands:
+            x = torch.empty(o.shape).uniform_(-2, 2, generator=generator)
+            if not self.dtype.is_floating_point and not self.dtype.is_complex:
+                # small numbers: torch's integers wrap around after each step
+                x = x.abs() if self.dtype == torch.uint8 else x
+                x = x.round() if len(self.operands) < 3 else x.sign()
+            x = (x * (torch.rand(o.shape, generator=generator) < o.density)).to(self.dtype)
+            if o.format is None:
+                if o.strided and x.dim() > 1:
+                    x = x.transpose(0, -1).contiguous().transpose(0, -1)
+                self.tensors.append(x)
+                continue
+            try:
+                self.tensors.append(gs.from_dense(x, o.format))
+            except ValueError:
+                o.format = gs.COO()
+                self.tensors.append(gs.from_dense(x, o.format))
+
+    def wrong(self) -> str | None:
+        """Compute it; return what is wrong with the result, or None."""
+        self.build()
+        given = [t.detach().requires_grad_(o.grad) for t, o in zip(self.tensors, self.operands, strict=True)]
+        before = [_values(t).clone() for t in self.tensors]
+        statement = parse(self.expression, [t.dim() for t in given])
+        dense = [_dense(t.detach()).requires_grad_(o.grad) for t, o in zip(self.tensors, self.operands, strict=True)]
+        try:
+            got = gs.einsum(self.expression, *given, out=self.out)
+        except (TypeError, ValueError) as error:
+            return None if any(why in str(error) for why in REFUSED) else f"{type(error).__name__}: {error}"
+        exact = [_exact(d) for d in dense]
+        want = interpret(statement, exact)
+        said = self._judge(got, want, statement, [d.dtype for d in dense])
+        # a sparse result keeps what is not zero, and only its gradients
+        dense_out = self.out is None or isinstance(self.out, gs.Dense)
+        if said is None and dense_out and any(o.grad for o in self.operands):
+            said = self._judge_gradients(got, want, given, dense)
+        if said is None and not all(torch.equal(_values(t), b) for t, b in zip(self.tensors, before, strict=True)):
+            said = "an operand was changed"
+        return said
+
+    def _judge(self, got: Any, want: torch.Tensor, statement: Any, dtypes: list[torch.dtype]) -> str | None:
+        if isinstance(got, gs.SparseTensor):
+            got.structure.check(got._values.detach())
+        if self.out is not None and (got.format if isinstance(got, gs.SparseTensor) else gs.Dense()) != self.out:
+            return f"the result is not in {self.out}"
+        result = _dense(got).detach()
+        kind = types_of(statement, dtypes)
+        if result.shape != want.shape:
+            return f"shape {tuple(result.shape)}, should be {tuple(want.shape)}"
+        if result.dtype != kind:
+            return f"type {result.dtype}, should be {kind}"
+        return None if self._close(result, want.detach().to(kind)) else "values"
+
+    def _close(self, got: torch.Tensor, want: torch.Tensor) -> bool:
+        if not got.dtype.is_floating_point and not got.dtype.is_complex:
+            return torch.equal(got, want)
+        scale = max(float(want.abs().max()) if want.numel() else 0.0, 1.0) * 40 * 2 ** len(self.operands)
+        bits = torch.finfo(self.dtype).eps if self.dtype.is_floating_point or self.dtype.is_complex else 2**-23
+        return torch.allclose(
+            got.to(torch.complex128), want.to(torch.complex128), rtol=0, atol=scale * bits, equal_nan=True
+        )
+
+    def _judge_gradients(self, got: Any, want: torch.Tensor, given: list[Any], dense: list[torch.Tensor]) -> str | None:
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        weight = torch.empty(want.shape).uniform_(-1, 1, generator=generator)
+        if not want.requires_grad:
+            return None
+        (want * weight).sum().backward()
+        result = got.to_dense() if isinstance(got, gs.SparseTensor) else got
+        (result * weight.to(result.dtype)).sum().backward()
+        for t, d, o in zip(given, dense, self.operands, strict=True):
+            if not o.grad:
+                continue
+            expected = torch.zeros_like(d) if d.grad is None else d.grad
+            found = torch.zeros_like(d) if t.grad is None else _dense(t.grad)
+            if isinstance(t, gs.SparseTensor):
+                expected = expected * t.detach().mask()
+            if not self._close(found, expected):
+                return f"gradient of operand {o.names}"
+        return None
+
+
+def types_of(statement: Any, dtypes: list[torch.dtype]) -> torch.dtype:
+    """The type of a result: that of the last of its steps."""
+    from gossamer.compiler.language.steps import steps
+
+    known = list(dtypes)
+    for step in steps(statement, [True] * len(dtypes)):
+        known.append(types(step.statement, [known[n] for n in step.operands]).result)
+    return known[-1]
+
+
+def _dense(t: Any) -> torch.Tensor:
+    return t.to_dense() if isinstance(t, gs.SparseTensor) else t
+
+
+def _values(t: Any) -> torch.Tensor:
+    return t._values.detach() if isinstance(t, gs.SparseTensor) else t.detach()
+
+
+def _exact(d: torch.Tensor) -> torch.Tensor:
+    """An operand of the oracle: in double precision, and connected to the operand for gradients."""
+    return d.double() if d.dtype.is_floating_point else d
+
+
+# -- drawing
+
+
+def case(seed: int, share: int = 1) -> Case:
+    """Return the case of a number. Of each ``share`` numbers in a row only the first differs in more than data.
+
+    So the others need no kernel that it did not need: the letters, sizes and values are drawn anew, nothing else.
+    """
+    shape, data = random.Random(seed // share), random.Random(seed)
+    return _Drawing(shape, data if share > 1 else shape).case(seed)
+
+
+class _Drawing:
+    def __init__(self, rng: random.Random, data: random.Random) -> None:
+        self.rng, self.data = rng, data
+
+    def case(self, seed: int) -> Case:
+        rng = self.rng
+        count = rng.choice((1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 8))
+        indices = [f"<{n}>" for n in range(rng.randint(1, 5 if count < 4 else 3))]
+        groups = [self._group(indices, count) for _ in range(count)]
+        functions = rng.random() < 0.4
+        self.dtype = rng.choice(FLOATS) if rng.random() < 0.8 else rng.choice(OTHERS)
+        reduce = rng.choice(("", "", "", "max: ", "min: ", "mean: ")) if functions or rng.random() < 0.1 else ""
+        self.left = list(range(count))
+        tree = self._tree(count) if functions or count > 5 else ", ".join(f"{{{k}}}" for k in range(count))
+        used = list(dict.fromkeys(v for g in groups for v in g))
+        rng.shuffle(used)
+        output = used[: rng.randint(0, len(used))]
+        dots = [k for k in range(count) if rng.random() < 0.15] if reduce == "" and "(" not in tree else []
+        sizes = self._sizes(indices, reduce != "")
+        names = self._names(indices, any(len(g) > 1 for g in groups))
+        wide = rng.choice((1, 2)) if dots else 0
+        operands = [self._operand(g, [sizes[v] for v in g], k in dots, wide, names) for k, g in enumerate(groups)]
+        words = any(len(names[v]) > 1 for v in indices)
+        spelled = [self._spelled([names[v] for v in g], k in dots, words) for k, g in enumerate(groups)]
+        head = tree.format(*(s or "()" for s in spelled) if "(" in tree or "+" in tree or "*" in tree else spelled)
+        text = f"{reduce}{head} -> {'... ' if dots else ''}{self._spelled([names[v] for v in output], False, words)}"
+        out = rng.choice(RESULTS) if rng.random() < 0.3 else None
+        if out is not None and not isinstance(out, gs.Dense) and not (len(output) + wide):
+            out = None
+        return Case(text, operands, self.dtype, out, seed)
+
+    def _group(self, indices: list[str], count: int) -> tuple[str, ...]:
+        rng = self.rng
+        most = min(5 if count < 3 else 3 if count < 5 else 2, len(indices))
+        group = rng.sample(indices, rng.randint(0 if count > 1 else 1, most))
+        if group and rng.random() < 0.06 and len(group) < 5:
+            group.append(rng.choice(group))  # a diagonal
+        return tuple(group)
+
+    def _sizes(self, indices: list[str], nonzero: bool) -> dict[str, int]:
+        data = self.data
+        least = 1 if nonzero or data.random() < 0.9 else 0
+        sizes = {v: data.randint(least, 12) for v in indices}
+        if data.random() < 0.15:
+            sizes[data.choice(indices)] = data.choice((17, 33, 64, 100, 257, 1000, 5000))
+        while _points(sizes) > SPACE:
+            v = max(sizes, key=lambda v: sizes[v])
+            sizes[v] = max(sizes[v] // 2, 1)
+        return sizes
+
+    def _names(self, indices: list[str], spaced: bool) -> dict[str, str]:
+        words = self.data.random() < 0.15 and spaced
+        drawn = self.data.sample(WORDS if words else string.ascii_letters, len(indices))
+        return dict(zip(indices, drawn, strict=True))
+
+    def _spelled(self, names: list[str], dots: bool, words: bool) -> str:
+        return (" " if words else "").join([*(["..."] if dots else []), *names])
+
+    def _operand(
+        self, group: tuple[str, ...], sizes: list[int], dots: bool, wide: int, names: dict[str, str]
+    ) -> Operand:
+        rng, data = self.rng, self.data
+        hidden = [rng.choice((1, 2, 3)) if d == 0 else 3 for d in range(rng.randint(0, wide))] if dots else []
+        shape = [*(3 if h != 1 else 1 for h in hidden), *sizes]
+        for d in range(len(hidden), len(shape)):
+            if rng.random() < 0.05 and group.count(group[d - len(hidden)]) == 1:
+                shape[d] = 1  # it broadcasts
+        format = self._format(len(shape)) if rng.random() < 0.7 else None
+        density = data.choice((0.0, 0.1, 0.3, 0.3, 0.6, 1.0))
+        grad = self.dtype in (torch.float64, torch.float32) and rng.random() < 0.3
+        return Operand(tuple(names[v] for v in group), tuple(shape), format, density, rng.random() < 0.3, grad)
+
+    def _format(self, ndim: int) -> gs.Format | None:
+        rng = self.rng
+        if ndim == 0:
+            return None
+        order = rng.sample(range(ndim), ndim)
+        if rng.random() < 0.35:
+            try:
+                return gs.Format(*(self._level() for _ in range(ndim)), order=order)
+            except ValueError:
+                return gs.CSF()
+        plain = gs.Format(*(rng.choice(("dense", "compressed")) for _ in range(ndim)), order=order)
+        return rng.choice([gs.COO(), gs.CSF(), gs.Masked(), plain, plain, *MATRICES])
+
+    def _level(self) -> str | Level:
+        rng = self.rng
+        return rng.choice([
+            "dense", "compressed", "compressed", "bitmap", "compressed-nonunique", "singleton", "fixed", Fixed(12),
+            Slots(), Lanes(), NearLanes(), FixedLanes(rng.randint(4, 12)), HalfLanes(12),
+        ])  # fmt: skip
+
+    def _tree(self, count: int) -> str:
+        """A tree over all operands, in their order."""
+        if count == 1:
+            text = f"{{{self.left.pop(0)}}}"
+        else:
+            left = self.rng.randint(1, count - 1)
+            sides = self._tree(left), self._tree(count - left)
+            sign = self.rng.choice(("+", "-", "*", "*", "max", "min"))
+            text = f"{sign}({', '.join(sides)})" if sign in ("max", "min") else f"({sides[0]} {sign} {sides[1]})"
+        if self.rng.random() < 0.25 and not self.dtype.is_complex:
+            name = self.rng.choice(UNARY)
+            text = f"-{text}" if name == "-" else f"{name}({text})"
+        if self.rng.random() < 0.1:
+            text = f"{self.rng.choice(('2', '0.5', '3.0'))} * {text}"
+        return text
+
+
+def _points(sizes: dict[str, int]) -> int:
+    total = 1
+    for size in sizes.values():
+        total *= max(size, 1)
+    return total
+
+
+# -- running many
+
+
+class _Built(logging.Handler):
+    """A kernel that can't be built is an error here, not a reason to compute on dense copies."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "can't be built" in record.getMessage():
+            raise AssertionError(record.getMessage()[-3000:])
+
+
+def work(first: int, last: int, share: int = 1) -> None:
+    """Run cases in this process, a line for each before and after it."""
+    torch.set_num_threads(1)
+    logging.getLogger("gossamer").addHandler(_Built())
+    for seed in range(first, last):
+        print(f"? {seed}", flush=True)
+        try:
+            made = case(seed, share)
+            said = made.wrong()
+        except Exception as error:
+            said = f"{type(error).__name__}: {str(error)[-400:]}"
+            made = None
+        print(f"= {seed} {'right' if said is None else json.dumps(f'{said} | {made}')}", flush=True)
+
+
+def _asan() -> dict[str, str]:
+    """The environment of kernels with address checks. ASan intercepts C++ exceptions, so libstdc++ is loaded first."""
+    found = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    return {"GOSSAMER_SANITIZE": "address", "LD_PRELOAD": ":".join(found), "ASAN_OPTIONS": "detect_leaks=0"}
+
+
+def run(first: int, last: int, counts: Counter[str], asan: bool = False, share: int = 1) -> list[str]:
+    """Run cases in processes, each for a few hundred; a crash costs one case. Return what is wrong."""
+    wrong: list[str] = []
+    environment = {**os.environ, "MALLOC_PERTURB_": "165", "OMP_NUM_THREADS": "1"}
+    environment |= _asan() if asan else {}
+    while first < last:
+        end = min(first + 400, last)
+        command = [sys.executable, __file__, "--work", str(first), str(end), str(share)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        lines = done.stdout.splitlines()
+        for line in lines:
+            if line.startswith("= "):
+                seed, said = line[2:].split(" ", 1)
+                counts["right" if said == "right" else "wrong"] += 1
+                if said != "right":
+                    wrong.append(f"{seed}: {json.loads(said)}")
+                    print(wrong[-1], flush=True)
+        asked = [int(line[2:]) for line in lines if line.startswith("? ")]
+        finished = sum(line.startswith("= ") for line in lines)
+        first = end
+        if finished < len(asked) or not asked:
+            crashed = asked[-1] if asked else first
+            counts["crash"] += 1
+            wrong.append(f"{crashed}: ended with {done.returncode}: {done.stderr[-1500:]}")
+            print(wrong[-1], flush=True)
+            first = crashed + 1
+    return wrong
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0, help="the first case")
+    parser.add_argument("--asan", type=int, default=0, help="how many of them to run with address checks too")
+    parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.work:
+        work(*args.work)
+        return
+    started, counts, checked = time.perf_counter(), Counter[str](), Counter[str]()
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["GOSSAMER_CACHE"] = cache
+        wrong = run(args.seed, args.seed + args.cases, counts)
+        wrong += run(args.seed, args.seed + args.asan, checked, asan=True)
+    result = {"first": args.seed, "cases": dict(counts), "asan": dict(checked), "wrong": wrong}
+    result["seconds"] = round(time.perf_counter() - started)
+    print(dict(counts), dict(checked))
+    args.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

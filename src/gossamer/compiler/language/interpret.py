@@ -1,0 +1,89 @@
+"""The meaning of index notation: a statement on dense tensors, by broadcasting over all indices. Slow, and the oracle.
+
+A sum over an index takes in the terms that have it, and no others: ``"ij,j + i -> i"`` is A b + c, not A b + n c. So it
+goes down the tree: into those sides of a sum that have the index, into the one factor that has it, and stops
+where two factors have it or at a function. Maxima, minima and means are of the whole expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gossamer.compiler.language.algebra import Access, Const, Op, Tree, apply, evaluate
+from gossamer.compiler.language.notation import Statement
+
+
+def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
+    """Compute a statement on dense tensors by broadcasting over all indices: the oracle of the compiler.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.compiler.language.notation import parse
+    >>> interpret(parse("ij->ji", (2,)), [torch.arange(6.0).view(2, 3)]).shape
+    torch.Size([3, 2])
+    >>> interpret(parse("ij,j + i -> i", (2, 1, 1)), [torch.ones(2, 3), torch.ones(3), torch.ones(2)])
+    tensor([4., 4.])
+    """
+    every = [*statement.output, *statement.summed]
+    sizes: dict[str, int] = {}
+    for group, tensor in zip(statement.inputs, tensors, strict=True):
+        for v, size in zip(group, tensor.shape, strict=True):
+            sizes[v] = size if sizes.get(v, 1) == 1 else sizes[v]
+    views = [_view(t, list(g), every, sizes) for g, t in zip(statement.inputs, tensors, strict=True)]
+    if statement.reduce == "sum":
+        value = _Sums(statement, views, every).value(statement.tree, frozenset(statement.summed))
+        value = value if isinstance(value, Tensor) else views[0].new_tensor(value)
+        whole = value.expand([1, *(sizes[v] for v in statement.output), *(1 for _ in statement.summed)])
+        return whole.reshape([sizes[v] for v in statement.output]).clone()
+    value = evaluate(statement.tree, views).expand([1, *(sizes[v] for v in every)])
+    over = tuple(range(1 + len(statement.output), 1 + len(every)))
+    reduce = "mean" if statement.reduce == "mean" else f"a{statement.reduce}"
+    value = getattr(value, reduce)(over) if over else value
+    return value.squeeze(0).clone()
+
+
+def _view(tensor: Tensor, names: list[str], every: list[str], sizes: dict[str, int]) -> Tensor:
+    """An operand with a dimension for each index, of size 1 where it doesn't have it, and one more before them.
+
+    With that one no operand is a number to torch, whose types don't depend on that of numbers.
+    """
+    while len(set(names)) < len(names):
+        v = next(v for v in names if names.count(v) > 1)
+        first, second = [d for d, name in enumerate(names) if name == v][:2]
+        tensor = tensor.diagonal(dim1=first, dim2=second)
+        names = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
+    tensor = tensor.expand([sizes[v] for v in names]).permute([names.index(v) for v in every if v in names])
+    return tensor[(None, *(slice(None) if v in names else None for v in every))]
+
+
+class _Sums:
+    """The recursion that puts sums where they belong."""
+
+    def __init__(self, statement: Statement, views: Sequence[Tensor], every: list[str]) -> None:
+        self.statement, self.views = statement, views
+        self.axis = {v: d + 1 for d, v in enumerate(every)}
+
+    def indices(self, tree: Tree) -> frozenset[str]:
+        if isinstance(tree, Access):
+            return frozenset(self.statement.inputs[tree.operand])
+        return frozenset() if isinstance(tree, Const) else frozenset().union(*(self.indices(a) for a in tree.args))
+
+    def value(self, tree: Tree, over: frozenset[str]) -> Tensor:
+        """The tree, summed over those of the indices that it has."""
+        over &= self.indices(tree)
+        inside = [frozenset[str]()] * (len(tree.args) if isinstance(tree, Op) else 0)
+        if isinstance(tree, Op) and tree.name in ("+", "-", "neg"):
+            inside = [over] * len(tree.args)
+        elif isinstance(tree, Op) and tree.name == "*":
+            left, right = (self.indices(a) for a in tree.args)
+            inside = [over & (left - right), over & (right - left)]
+        over -= frozenset().union(*inside)
+        if isinstance(tree, Op):
+            found = apply(tree.name, [self.value(a, s) for a, s in zip(tree.args, inside, strict=True)])
+        else:
+            found = evaluate(tree, self.views)
+        dims = [self.axis[v] for v in sorted(over)]
+        return found.sum(dims, keepdim=True) if dims else found

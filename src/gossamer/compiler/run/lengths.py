@@ -1,0 +1,47 @@
+"""How long the sums of a plan may be: long ones are added up in blocks, which short ones need not pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gossamer.compiler.language.algebra import Tree, needed
+from gossamer.compiler.run.views import View
+
+LONG = 4096  # turns from which on a sum is made of sums of blocks
+
+
+def longest(tree: Tree, walks: Sequence[tuple[View, Sequence[str]] | None], sizes: Mapping[str, int]) -> int:
+    """Return how many terms a sum over these indices has, at most. ``walks``: each operand's view, and its loops."""
+    stacks = frozenset(k for k, walk in enumerate(walks) if walk is not None)
+    points = needed(tree, stacks)
+    factors = frozenset.intersection(*points) if points else frozenset()
+    total = 1
+    for v, size in sizes.items():
+        widths = {}
+        for k in stacks:
+            view, loops = walks[k]  # type: ignore[misc]
+            if size > 1 and v in loops:
+                widths[k] = widest(view, list(loops).index(v))
+        if factors & widths.keys():
+            size = min(size, *(widths[k] for k in factors & widths.keys()))
+        total *= max(size, 1)
+    return total
+
+
+def widest(view: View, n: int) -> int:
+    """Return how many positions one parent of a level has, at most: counted only where it may be many.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> from gossamer.compiler.run.views import native
+    >>> a = gs.from_dense(torch.tensor([[1., 1., 0.], [0., 0., 1.]]), gs.CSR())
+    >>> widest(native(a.structure), 0), widest(native(a.structure), 1)
+    (2, 3)
+    """
+    level, size = view.levels[n], view.sizes[n]
+    if view.entries <= LONG or size <= LONG or level.full:
+        return min(size, max(view.entries, 1))
+    pos = view.arrays.get(f"pos{n}")
+    counted = pos is not None and level.walk is not None and level.walk.begin == "pos[p]" and pos.numel() > 1
+    return min(size, int(pos.diff().max())) if pos is not None and counted else size

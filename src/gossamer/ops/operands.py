@@ -1,0 +1,87 @@
+"""The operands of an einsum, ready for the compiler: sizes of indices, values in one type, diagonals, broadcasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import Statement
+from gossamer.compiler.language.algebra import Op, Tree, operand_name
+from gossamer.compiler.run.calls import Prepared
+from gossamer.core.tensor import SparseTensor, values_of
+
+
+def check(expression: str, tensors: Sequence[object]) -> None:
+    """Raise TypeError unless these are tensors of one type on one device."""
+    for t in tensors:
+        if not isinstance(t, Tensor):
+            raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
+    kinds = {(t.dtype, t.device) for t in tensors if isinstance(t, Tensor)}
+    if len(kinds) > 1:
+        given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))
+        raise TypeError(f"{expression!r}: operands must have one type and one device, not {given}")
+
+
+def sizes_of(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> dict[str, int]:
+    """Return the size of each index; ValueError where operands disagree (1 goes with any size)."""
+    sizes: dict[str, int] = {}
+    for k, (group, t) in enumerate(zip(statement.inputs, tensors, strict=True)):
+        own: dict[str, int] = {}
+        for v, size in zip(group, t.shape, strict=True):
+            if own.setdefault(v, size) != size:
+                raise ValueError(f"{expression!r}: operand {k} has index {v!r} twice, with sizes {own[v]} and {size}")
+            if sizes.get(v, 1) == 1:
+                sizes[v] = size
+            elif size not in (1, sizes[v]):
+                where = f"index {v!r}" if not v.startswith("_") else "a dimension of '...'"
+                raise ValueError(f"{expression!r}: {where} has size {sizes[v]}, but {size} in operand {k}")
+    empty = [v for v in statement.summed if sizes[v] == 0]
+    if statement.reduce in ("max", "min") and empty:
+        raise ValueError(f"{expression!r}: there is no {statement.reduce} over index {empty[0]!r}, which has size 0")
+    return sizes
+
+
+def prepare(
+    statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int], dtype: torch.dtype
+) -> tuple[Statement, list[Prepared]]:
+    """Leave to torch what it does well with dense operands: diagonals, dimensions that broadcast, sums of one alone."""
+    groups = [list(g) for g in statement.inputs]
+    prepared: list[Prepared] = []
+    multiplies = _only_products(statement.tree) and statement.reduce == "sum"
+    for k, t in enumerate(tensors):
+        names = groups[k]
+        if isinstance(t, SparseTensor) and t.dim() and not (t.structure.plain and len(set(names)) < len(names)):
+            for d, v in enumerate(names):
+                if t._dense_shape[d] == 1 and sizes[v] != 1:  # it broadcasts: an index of its own, with one value
+                    names[d] = f"{v}.{operand_name(k)}"
+                    sizes[names[d]] = 1
+            prepared.append(Prepared(values_of(t).to(dtype), t.structure, tuple(names)))
+            continue
+        t = (t.to_dense() if isinstance(t, SparseTensor) else t).to(dtype)
+        while len(set(names)) < len(names):
+            v = next(v for v in names if names.count(v) > 1)
+            first, second = [d for d, name in enumerate(names) if name == v][:2]
+            t = t.diagonal(dim1=first, dim2=second)
+            names[:] = [name for d, name in enumerate(names) if d not in (first, second)] + [v]
+        for d in reversed(range(len(names))):
+            alone = names[d] not in statement.output and not any(names[d] in g for j, g in enumerate(groups) if j != k)
+            if t.shape[d] == 1 and sizes[names[d]] != 1:
+                t = t.squeeze(d)
+                del names[d]
+            elif alone and multiplies:
+                t = t.sum(d, dtype=dtype)
+                del names[d]
+        prepared.append(Prepared(t, None, tuple(names)))
+    inputs = tuple(p.vars for p in prepared)
+    summed = {v for g in statement.inputs for v in g} - set(statement.output)
+    every = {v for g in inputs for v in g} | set(statement.output)
+    for v in list(sizes):
+        if v not in every and not (v in summed and not multiplies):
+            del sizes[v]
+    return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
+
+
+def _only_products(tree: Tree) -> bool:
+    return not isinstance(tree, Op) or (tree.name in ("*", "neg") and all(_only_products(a) for a in tree.args))
