@@ -13,6 +13,7 @@ struct Int8Case {
 static void finish(Int8Case& c) {
   Int8Weight& a = c.a;
   a.rows = c.rows, a.cols = c.cols;
+  if (a.kind != INT8_DENSE) a.steps = c.pos.back();
   for (int64_t r = 0; r < c.rows; r++) {
     c.scale.push_back(0.001f * float(1 + r % 7)), c.sum.push_back(0);
     for (int64_t j = 0; j < c.cols; j++) c.sum[r] += c.dense[r * c.cols + j];
@@ -82,7 +83,7 @@ static Int8Case int8_lookup(int64_t rows, int64_t cols, std::vector<int8_t> dens
       Steps& in = made[g][w / a.lines];
       for (size_t s = 0; s < steps; s++) {
         const size_t from = in.crd.size(), to = in.values.size();
-        in.line.push_back(uint8_t(w % a.lines)), in.crd.resize(from + WINDOW), in.values.resize(to + WINDOW * tall);
+        in.line.push_back(uint8_t(w % a.lines)), in.crd.resize(from + WINDOW, 255), in.values.resize(to + WINDOW * tall);
         for (int64_t l = 0; l < GROUP; l++)
           for (int q = 0; q < 4 && at[l] < kept[l].size() && kept[l][at[l]] < end; q++, at[l]++) {
             const int64_t j = kept[l][at[l]];
@@ -133,7 +134,7 @@ static Int8Case int8_lines(int64_t rows, int64_t cols, std::vector<int8_t> dense
         for (size_t s = 0; s < kept[u].first.size(); s++)
           for (int64_t r = u; r < u + 4; r++) {
             const bool used = s < kept[r].first.size();
-            c.crd.push_back(uint8_t(used ? kept[r].first[s] - k * a.lines : 0));
+            c.crd.push_back(uint8_t(used ? kept[r].first[s] - k * a.lines : a.lines));
             for (int64_t e = 0; e < 4; e++) {
               const int64_t j = used ? 4 * kept[r].first[s] + e : cols;
               c.values.push_back(j < cols ? dense[(b + kept[r].second) * cols + j] : int8_t(0));

@@ -1,65 +1,119 @@
-"""An int8 weight as the kernels read it: its arrays and sizes, and the rounding of a float weight.
+"""An int8 weight as the kernels read it: one array of bytes, its parts, and the rounding of a float weight.
 
-``src/gossamer/native/cpu/int8.h`` says what the arrays of each kind hold. A weight is ``scale[row] * v`` with an int8
+``src/gossamer/native/cpu/int8.h`` says what the parts of each kind hold. A weight is ``scale[row] * v`` with an int8
 ``v`` in -127 .. 127: symmetric, so that 0 stays 0 and the pattern stays the pattern.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 DENSE, LOOKUP, LINES = 0, 1, 2
 KINDS = ("dense", "lookup", "lines")
+GROUP, WINDOW = 16, 64
+#: Rows whose sums a lookup keeps between tiles.
+BLOCK = 768
+#: What crd is where a place of a lookup is not used.
+UNUSED = 255
 #: int32 sums of 127 * 254 can't overflow up to here.
 MOST_COLS = 65536
-LEVELS = 254
 _LEAST = torch.finfo(torch.float32).tiny
 
 
-@dataclass(frozen=True, eq=False)
-class Int8Weight:
-    """The arrays and sizes of an int8 weight, in the order of the operators' arguments.
+class Sizes(NamedTuple):
+    """The numbers that a weight begins with."""
 
-    Made by :func:`gossamer.kernels.int8.pack.dense`, ``lookup`` and ``lines``; ``unpack`` is the way back.
-    """
-
-    values: Tensor
-    pos: Tensor | None
-    crd: Tensor | None
-    line: Tensor | None
-    """Lookup: the window of each step. Lines: the row of each slot."""
-    scale: Tensor
-    sum: Tensor
     kind: int
     rows: int
     cols: int
     lines: int = 1
-    stride: int = 64
+    stride: int = WINDOW
     """Lookup: columns from one window to the next. Lines: rows of a block."""
     tall: int = 1
-    window: int = 64
+    window: int = WINDOW
+    steps: int = 0
 
     @property
-    def arrays(self) -> tuple[Tensor | None, ...]:
-        """What the operator takes first."""
-        return self.values, self.pos, self.crd, self.line, self.scale, self.sum
+    def groups(self) -> int:
+        """Groups of sixteen units of a lookup, or blocks of rows of lines."""
+        each = self.stride if self.kind == LINES else GROUP * self.tall
+        return -(-self.rows // each)
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """What the operator takes behind the tensors."""
-        return self.kind, self.rows, self.cols, self.lines, self.stride, self.tall, self.window
+    def tiles(self) -> int:
+        """Tiles of columns."""
+        every = -(-self.cols // 4) if self.kind == LINES else window_count(self.cols, self.stride, self.window)
+        return max(-(-every // self.lines), 1)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return sum(array.nbytes for array in self.arrays if array is not None)
 
-    def with_scale(self, scale: Tensor) -> Int8Weight:
-        """Return the same numbers with other scales."""
-        return replace(self, scale=scale)
+class Parts(NamedTuple):
+    """The arrays of a weight: views of its bytes."""
+
+    sizes: Sizes
+    scale: Tensor
+    sum: Tensor
+    pos: Tensor
+    crd: Tensor
+    line: Tensor
+    """Lookup: the window of each step. Lines: the row of each slot."""
+    values: Tensor
+
+
+def window_count(cols: int, stride: int, window: int) -> int:
+    """Return how many windows a lookup has.
+
+    Examples
+    --------
+    >>> window_count(64, 32, 64), window_count(65, 32, 64), window_count(768, 40, 64)
+    (1, 2, 19)
+    """
+    return 1 if cols <= window else -(-(cols - window) // stride) + 1
+
+
+def together(sizes: Sizes, scale: Tensor, values: Tensor, sums: Tensor, *index: Tensor) -> Tensor:
+    """Return the bytes of a weight of these parts; ``index`` is pos, crd and line unless it is dense."""
+    head = torch.tensor(sizes, dtype=torch.int64)
+    arrays = [head, scale.float(), sums.int(), *index, values]
+    return torch.cat([_padded(array.contiguous().view(-1).view(torch.uint8)) for array in arrays])
+
+
+def _padded(data: Tensor) -> Tensor:
+    return F.pad(data, (0, -data.numel() % 64))
+
+
+def parts(weight: Tensor) -> Parts:
+    """Return the arrays of a weight.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8 import pack
+    >>> w = torch.eye(3)
+    >>> parts(pack.dense(rounded(w))).sizes[:3]
+    (0, 3, 3)
+    """
+    if weight.dtype is not torch.uint8 or weight.dim() != 1 or weight.numel() < 64:
+        raise ValueError(f"an int8 weight is a vector of 64 uint8 or more, not {weight.dtype} {tuple(weight.shape)}")
+    sizes = Sizes(*weight[:64].view(torch.int64).tolist())
+    dense, lines = sizes.kind == DENSE, sizes.kind == LINES
+    units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
+    crd = sizes.steps * (4 if lines else WINDOW)
+    values = sizes.groups * GROUP * -(-sizes.cols // 4) * 4 if dense else crd * (4 if lines else sizes.tall)
+    rows = (sizes.rows, torch.float32), (sizes.rows, torch.int32)
+    index = (0 if dense else units + 1, torch.int32), (crd, torch.uint8), (units * 4 if lines else sizes.steps, torch.uint8)
+    found, at = [], 64
+    for count, dtype in (*rows, *index, (values, torch.int8)):
+        size = count * dtype.itemsize
+        if at + size > weight.numel():
+            raise ValueError(f"an int8 weight of {weight.numel()} bytes ends too early for {sizes}")
+        found.append(weight[at : at + size].view(dtype))
+        at += size + -size % 64
+    return Parts(sizes, *found)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 // The int8 kernels as torch operators, through torch's stable C functions (torch_abi.h). Schemas and fake functions are
 // declared in Python (gossamer/kernels/int8/operators.py); here are the functions for CPU tensors.
 //
-//   int8_linear(values, pos?, crd?, line?, scale, sum, x, x_scale?, x_zero?, bias?, out_scale?, out_zero?,
-//               kind, rows, cols, lines, stride, tall, window, activation, out) -> out
+//   int8_linear(weight, x, bias?, rows, activation) -> out, of the type of x
+//   int8_linear_ranged(weight, x, bias?, x_scale?, x_zero?, out_scale?, out_zero?, rows, activation, out) -> out
 //   int8_quantize(x, scale?, zero?) -> (q, scale, zero)
 #include <atomic>
 #include <cstdint>
@@ -17,45 +17,9 @@ using namespace gossamer;
 using namespace gossamer_torch;
 
 constexpr int32_t TYPE_OF[3] = {FLOAT32, BFLOAT16, UINT8};  // of a Number
+constexpr float LEAST = 1.17549435e-38f;                    // of scales: the smallest normal number
 
-// Whatever depends on sizes alone is checked here; what the arrays hold is checked where they are made.
-Int8Weight weight_of(const Tensor& values, const Tensor& pos, const Tensor& crd, const Tensor& line, const Tensor& scale,
-                     const Tensor& sum, const Value* sizes) {
-  Int8Weight a{};
-  a.kind = int64_t(sizes[0]), a.rows = int64_t(sizes[1]), a.cols = int64_t(sizes[2]), a.lines = int64_t(sizes[3]);
-  a.stride = int64_t(sizes[4]), a.tall = int64_t(sizes[5]), a.window = int64_t(sizes[6]);
-  require(a.kind >= INT8_DENSE && a.kind <= INT8_LINES, "kind must be 0 dense, 1 lookup or 2 lines");
-  require(a.rows >= 0 && a.cols >= 0 && a.cols <= MOST_COLS, "rows must not be negative, cols must lie in 0 .. 65536");
-  a.scale = scale.line<const float>(FLOAT32, a.rows, "scale must be float32 [rows]");
-  a.sum = sum.line<const int32_t>(INT32, a.rows, "sum must be int32 [rows]");
-  const int64_t count = values.dim() == 1 ? values.size(0) : -1;
-  a.values = values.line<const int8_t>(INT8, count, "values must be int8 of one dimension");
-  if (a.kind == INT8_DENSE) {
-    require(count == a.units() * GROUP * a.quads() * 4, "values must be int8 [groups, cols / 4, 16, 4]");
-    return a;
-  }
-  require(pos && crd && line, "pos, crd and line are needed unless the weight is dense");
-  require(a.lines > 0 && a.lines < 256, "lines must lie in 1 .. 255");
-  if (a.kind == INT8_LOOKUP) {
-    require(a.tall == 1 || a.tall == 4, "tall must be 1 or 4");
-    require(a.window > 0 && a.window <= WINDOW && a.stride > 0 && a.stride <= a.window, "stride and window: 0 < stride <= window <= 64");
-  } else {
-    a.block = a.stride;
-    require(a.block > 0 && a.block <= 256 && a.block % GROUP == 0, "stride, here the rows of a block, must be a multiple of 16 up to 256");
-  }
-  const int64_t parts = a.units() * a.tiles() * (a.kind == INT8_LINES ? a.block / 4 : 1);
-  a.pos = pos.line<const int32_t>(INT32, parts + 1, "pos must be int32, one more than there are groups or units in all tiles");
-  const int64_t steps = a.pos[parts], each = a.kind == INT8_LINES ? 4 : WINDOW;
-  require(a.pos[0] == 0 && steps >= 0, "pos must run from 0 to the number of steps");
-  a.crd = crd.line<const uint8_t>(UINT8, steps * each, "crd must be uint8, 64 (lookup) or 4 (lines) a step");
-  require(count == steps * each * (a.kind == INT8_LINES ? 4 : a.tall), "values must be int8 [steps, tall, 16, 4] or [steps, 4, 4]");
-  const char* wanted = "line must be uint8 [steps] (lookup) or [units * 4] (lines)";
-  const uint8_t* lines = line.line<const uint8_t>(UINT8, a.kind == INT8_LINES ? parts * 4 : steps, wanted);
-  (a.kind == INT8_LINES ? a.row : a.line) = lines;
-  return a;
-}
-
-// The type of activations, and their scale and zero, if given.
+// The activations, and their scale and zero if given.
 template <class P> void take_tokens(P& p, const Tensor& x, const Tensor& scale, const Tensor& zero, int64_t cols) {
   const int32_t type = x.dtype();
   p.x_type = type == UINT8 ? NUMBER_UINT8 : type == BFLOAT16 ? NUMBER_BF16 : NUMBER_FLOAT;
@@ -72,7 +36,7 @@ template <class P> void take_tokens(P& p, const Tensor& x, const Tensor& scale, 
   p.x_each = each > 1;
   for (int64_t t = 0; t < each; t++) {
     require(p.x_zero[t] >= 0 && p.x_zero[t] <= 254, "zero of x must lie in 0 .. 254");
-    require(p.x_type == NUMBER_UINT8 || p.x_scale[t] >= 1.17549435e-38f, "scale of x must be a positive normal number");
+    require(p.x_type == NUMBER_UINT8 || (p.x_scale[t] >= LEAST && p.x_scale[t] < 3e38f), "scale of x must be a positive normal number");
   }
 }
 
@@ -80,37 +44,60 @@ struct ProductJob {
   Int8Product p;
   const Int8Kernels* kernels;
   std::atomic<bool> good{true};
+
   static void run(int64_t begin, int64_t end, void* self) {
     auto* job = static_cast<ProductJob*>(self);
     if (!job->kernels->product(job->p, begin, end)) job->good = false;
   }
+
+  // The weight and the number of its rows, which the operator was told too: a trace has no bytes to look at.
+  void take_weight(const Tensor& weight, Value rows) {
+    const int64_t size = weight.dim() == 1 ? weight.size(0) : -1;
+    const uint8_t* data = weight.line<const uint8_t>(UINT8, size, "weight must be uint8 of one dimension");
+    require(int64_t(rows) >= 0, "rows must not be negative");
+    if (const char* wrong = int8_weight(data, size, &p.a)) require(false, wrong);
+    require(p.a.rows == int64_t(rows), "rows must be those of the weight");
+  }
+
+  Value product(const Tensor& weight, const Tensor& bias, Value activation) {
+    if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
+    p.activation = int64_t(activation), p.ldo = p.a.rows;
+    require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
+    const int64_t sizes[2] = {p.tokens, p.a.rows};
+    Tensor out(reinterpret_cast<Value>(empty(2, sizes, TYPE_OF[p.out_type])));
+    p.out = out.data<char>(TYPE_OF[p.out_type], "out");
+    if (p.tokens && p.a.rows) parallel(kernels->items(p), weight.size(0) * p.tokens / 8, this);
+    require(good, "an output is not finite, and uint8 has no number for it");
+    return out.release();
+  }
 };
 
 void int8_linear(Value* stack, uint64_t, uint64_t) {
-  Tensor values(stack[0]), pos(optional(stack[1])), crd(optional(stack[2])), line(optional(stack[3]));
-  Tensor scale(stack[4]), sum(stack[5]), x(stack[6]), x_scale(optional(stack[7])), x_zero(optional(stack[8]));
-  Tensor bias(optional(stack[9])), out_scale(optional(stack[10])), out_zero(optional(stack[11]));
+  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), none(0);
+  ProductJob job{{}, &int8_kernels()};
+  job.take_weight(weight, stack[3]);
+  take_tokens(job.p, x, none, none, job.p.a.cols);
+  job.p.out_type = job.p.x_type;
+  stack[0] = job.product(weight, bias, stack[4]);
+}
+
+void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
+  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), x_scale(optional(stack[3])), x_zero(optional(stack[4]));
+  Tensor out_scale(optional(stack[5])), out_zero(optional(stack[6]));
   ProductJob job{{}, &int8_kernels()};
   Int8Product& p = job.p;
-  p.a = weight_of(values, pos, crd, line, scale, sum, stack + 12);
+  job.take_weight(weight, stack[7]);
   take_tokens(p, x, x_scale, x_zero, p.a.cols);
-  if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
-  p.activation = int64_t(stack[19]), p.out_type = int64_t(stack[20]), p.ldo = p.a.rows;
-  require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
+  p.out_type = int64_t(stack[9]);
   require(p.out_type >= NUMBER_FLOAT && p.out_type <= NUMBER_UINT8, "out must be 0 float32, 1 bfloat16 or 2 uint8");
   if (p.out_type == NUMBER_UINT8) {
     require(out_scale && out_zero, "out of uint8 needs its scale and zero");
     p.out_scale = *out_scale.line<const float>(FLOAT32, 1, "scale of out must be float32 [1]");
     p.out_zero = *out_zero.line<const int32_t>(INT32, 1, "zero of out must be int32 [1]");
-    require(p.out_scale >= 1.17549435e-38f && p.out_zero >= 0 && p.out_zero <= 254,
-            "scale of out must be a positive normal number, its zero must lie in 0 .. 254");
+    require(p.out_scale >= LEAST && p.out_scale < 3e38f, "scale of out must be a positive normal number");
+    require(p.out_zero >= 0 && p.out_zero <= 254, "zero of out must lie in 0 .. 254");
   }
-  const int64_t sizes[2] = {p.tokens, p.a.rows};
-  Tensor out(reinterpret_cast<Value>(empty(2, sizes, TYPE_OF[p.out_type])));
-  p.out = out.data<char>(TYPE_OF[p.out_type], "out");
-  if (p.tokens && p.a.rows) parallel(job.kernels->items(p), values.size(0) * p.tokens / 4, &job);
-  require(job.good, "an output is not finite, and uint8 has no number for it");
-  stack[0] = out.release();
+  stack[0] = job.product(weight, bias, stack[8]);
 }
 
 struct QuantizeJob {
@@ -138,6 +125,7 @@ struct Register {
     TorchLibrary* library;
     check(aoti_torch_library_init_impl("gossamer", "CPU", __FILE__, __LINE__, &library));
     check(torch_library_impl(library, "int8_linear", int8_linear, TORCH_2_11));
+    check(torch_library_impl(library, "int8_linear_ranged", int8_linear_ranged, TORCH_2_11));
     check(torch_library_impl(library, "int8_quantize", int8_quantize, TORCH_2_11));
   }
 } registered;
@@ -145,4 +133,3 @@ struct Register {
 }  // namespace
 
 extern "C" __attribute__((visibility("default"))) const char* gossamer_int8_isa() { return gossamer::int8_kernels().name; }
-extern "C" __attribute__((visibility("default"))) int64_t gossamer_int8_window() { return gossamer::int8_kernels().window; }

@@ -17,13 +17,18 @@
 // which one of its tile, and crd the place in it. Window w begins at column  w * stride; windows overlap where stride is
 // less than WINDOW, so a unit that keeps more than others in a window can take some of it in the next one. `lines` windows
 // are a tile: their activations fit into the first-level cache. The steps come in the order of the loops: blocks of BLOCK
-// rows, in one its tiles, in one its groups; pos has the first step of each, and one number more. Unused places have the value 0. With tall == 4, unit  4 * (l % 4) + l / 4  is in lane l, so that
+// rows, in one its tiles, in one its groups; pos has the first step of each, and one number more. With tall == 4, unit  4 * (l % 4) + l / 4  is in lane l, so that
 // four rows of sixteen units become sixty-four rows in order by shuffles inside of 128 bits.
 //
 // LINES (blocks of 1x4; tokens are the lanes). Rows go four at a time, sorted by how many blocks they keep among the
 // `block` rows and `lines` columns of blocks (at most 255) of a tile. Steps [pos[u], pos[u + 1]) of unit
 // u = (block of rows * tiles + tile) * block / 4 + i  hold a block of each of its four rows: row[4 * u + r] of the block of
 // rows, crd[step][r] the column of blocks in the tile, values[step][r][4].
+//
+// Unused places have the value 0 and the crd 255 (LOOKUP) or `lines` (LINES).
+//
+// All of a weight is one array of bytes, so that a call has few arguments: eight 64-bit numbers, kind, rows, cols, lines,
+// stride, tall, window and steps, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
 #pragma once
 #include <cstdint>
 
@@ -47,9 +52,10 @@ struct Int8Weight {
   const uint8_t* line;   // LOOKUP: [steps]
   const uint8_t* row;    // LINES: [units * 4]
   int64_t lines;         // of a tile
-  int64_t stride, tall;  // LOOKUP
+  int64_t stride, tall;  // LOOKUP; of LINES, stride is `block`
   int64_t window;        // LOOKUP: no crd is as large; at most WINDOW
-  int64_t block;         // LINES: rows of a block, a multiple of 4 up to 256
+  int64_t block;         // LINES: rows of a block, a multiple of 16 up to 256
+  int64_t steps;
 
   int64_t quads() const { return (cols + 3) / 4; }
   int64_t units() const {  // of rows, which no two items of work share
@@ -61,7 +67,11 @@ struct Int8Weight {
     const int64_t all = kind == INT8_LINES ? quads() : windows();
     return all ? (all + lines - 1) / lines : 1;
   }
+  int64_t parts() const { return units() * tiles() * (kind == INT8_LINES ? block / 4 : 1); }  // that pos tells the starts of
 };
+
+// The weight in `size` bytes; returns what is wrong with them, or null. What the arrays hold is checked where they are made.
+const char* int8_weight(const uint8_t* data, int64_t size, Int8Weight* a);
 
 struct Int8Product {
   Int8Weight a;

@@ -53,8 +53,7 @@ static int64_t set_of(const Int8Product& p) {
   if (p.a.tall == 4) return wide ? 12 : 2;
   if (!wide) return 4;
   // 24 tokens of a tile are more than the first-level cache holds: worth it if a line is used by more than one step
-  const int64_t steps = p.a.pos[p.a.units() * p.a.tiles()];
-  return p.tokens > 16 && steps >= 2 * p.a.units() * p.a.windows() ? 24 : 16;
+  return p.tokens > 16 && p.a.steps >= 2 * p.a.units() * p.a.windows() ? 24 : 16;
 }
 
 static int64_t items(const Int8Product& p) {
