@@ -46,11 +46,11 @@ static Int8Case int8_dense(int64_t rows, int64_t cols, std::vector<int8_t> dense
 }
 
 static Int8Case int8_lookup(int64_t rows, int64_t cols, std::vector<int8_t> dense, int64_t tall, int64_t stride, int64_t window,
-                            int64_t lines) {
+                            int64_t lines, int64_t wide = 1) {
   Int8Case c;
   c.rows = rows, c.cols = cols, c.dense = dense;
   Int8Weight& a = c.a;
-  a.kind = INT8_LOOKUP, a.rows = rows, a.cols = cols, a.tall = tall, a.stride = stride, a.window = window;
+  a.kind = INT8_LOOKUP, a.rows = rows, a.cols = cols, a.tall = tall, a.stride = stride, a.window = window, a.wide = wide;
   const int64_t windows = a.windows();
   const int64_t tiles = (windows + lines - 1) / lines;
   a.lines = (windows + tiles - 1) / tiles;
@@ -65,12 +65,14 @@ static Int8Case int8_lookup(int64_t rows, int64_t cols, std::vector<int8_t> dens
     for (int64_t l = 0; l < GROUP; l++) {
       const int64_t unit = tall == 4 ? 4 * (l % 4) + l / 4 : l;
       first[l] = (g * GROUP + unit) * tall;
-      for (int64_t j = 0; j < cols; j++) {
+      for (int64_t j = 0; j < cols; j += wide) {
         bool any = false;
-        for (int64_t i = first[l]; i < first[l] + tall && i < rows; i++) any |= dense[i * cols + j] != 0;
+        for (int64_t i = first[l]; i < first[l] + tall && i < rows; i++)
+          for (int64_t e = j; e < j + wide && e < cols; e++) any |= dense[i * cols + e] != 0;
         if (any) kept[l].push_back(j);
       }
     }
+    const int each = int(4 / wide);  // entries of a lane in a step
     std::vector<size_t> at(GROUP);
     for (int64_t w = 0; w < windows; w++) {
       const int64_t begin = w * stride, end = begin + window, must = w + 1 == windows ? cols : begin + stride;
@@ -78,18 +80,19 @@ static Int8Case int8_lookup(int64_t rows, int64_t cols, std::vector<int8_t> dens
       for (int64_t l = 0; l < GROUP; l++) {
         size_t n = 0;
         while (at[l] + n < kept[l].size() && kept[l][at[l] + n] < must) n++;
-        steps = (n + 3) / 4 > steps ? (n + 3) / 4 : steps;
+        steps = std::max(steps, (n + each - 1) / each);
       }
       Steps& in = made[g][w / a.lines];
       for (size_t s = 0; s < steps; s++) {
         const size_t from = in.crd.size(), to = in.values.size();
-        in.line.push_back(uint8_t(w % a.lines)), in.crd.resize(from + WINDOW, 255), in.values.resize(to + WINDOW * tall);
+        in.line.push_back(uint8_t(w % a.lines)), in.crd.resize(from + a.places(), 255), in.values.resize(to + WINDOW * tall);
         for (int64_t l = 0; l < GROUP; l++)
-          for (int q = 0; q < 4 && at[l] < kept[l].size() && kept[l][at[l]] < end; q++, at[l]++) {
+          for (int q = 0; q < each && at[l] < kept[l].size() && kept[l][at[l]] < end; q++, at[l]++) {
             const int64_t j = kept[l][at[l]];
-            in.crd[from + 4 * l + q] = uint8_t(j - begin);
+            in.crd[from + each * l + q] = uint8_t((j - begin) / wide);
             for (int64_t i = 0; i < tall && first[l] + i < rows; i++)
-              in.values[to + i * WINDOW + 4 * l + q] = dense[(first[l] + i) * cols + j];
+              for (int64_t e = 0; e < wide && j + e < cols; e++)
+                in.values[to + i * WINDOW + 4 * l + q + e] = dense[(first[l] + i) * cols + j + e];
           }
       }
     }

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.int8.lookup import lane_of
-from gossamer.kernels.int8.weight import BLOCK, DENSE, GROUP, KINDS, LINES, LOOKUP, UNUSED, Parts, parts
+from gossamer.kernels.int8.weight import BLOCK, DENSE, GROUP, LINES, LOOKUP, UNUSED, Parts, parts
 
 
 def unpack(weight: Tensor) -> Tensor:
@@ -56,15 +56,16 @@ def _lookup(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
     where = [(g, k) for b in range(0, groups, held) for k in range(tiles) for g in range(b, min(b + held, groups))]
     steps = made.pos.diff().long()
     group, tile = torch.tensor(where, dtype=torch.int64).view(-1, 2).repeat_interleave(steps, 0).unbind(1)
-    crd = made.crd.view(-1, GROUP, 4).long()
+    crd = made.crd.view(-1, GROUP, 4 // sizes.wide, 1).long()  # step, lane, place
     begin = (tile * sizes.lines + made.line.long()) * sizes.stride
     unit = torch.empty(GROUP, dtype=torch.int64)
     unit[lane_of(torch.arange(GROUP), sizes.tall)] = torch.arange(GROUP)  # of each lane
-    first = ((group[:, None, None] * GROUP + unit[:, None]) * sizes.tall).expand(-1, -1, 4)
-    row = first[:, None] + torch.arange(sizes.tall)[:, None, None]
-    col = (begin[:, None, None] + crd)[:, None].expand_as(row)
-    used = (crd != UNUSED)[:, None].expand_as(row)
-    return row[used], col[used], made.values.view(-1, sizes.tall, GROUP, 4)[used]
+    first = (group[:, None] * GROUP + unit) * sizes.tall
+    row = first[:, None, :, None, None] + torch.arange(sizes.tall)[:, None, None, None]
+    col = begin[:, None, None, None] + crd * sizes.wide + torch.arange(sizes.wide)
+    used = (crd != UNUSED)[:, None]
+    row, col, used = torch.broadcast_tensors(row, col[:, None], used)
+    return row[used], col[used], made.values.view(row.shape)[used]
 
 
 def _lines(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,12 +86,10 @@ def check(weight: Tensor) -> None:
     >>> import torch
     >>> check(torch.zeros(8, dtype=torch.uint8))
     Traceback (most recent call last):
-    ValueError: an int8 weight is a vector of 64 uint8 or more, not torch.uint8 (8,)
+    ValueError: an int8 weight is a vector of 128 uint8 or more, not torch.uint8 (8,)
     """
     made = parts(weight)
     sizes = made.sizes
-    if sizes.kind not in range(len(KINDS)):
-        raise ValueError(f"kind is {sizes.kind}, must be 0 dense, 1 lookup or 2 lines")
     if sizes.kind == DENSE:
         return
     steps = made.pos.diff()
@@ -101,5 +100,6 @@ def check(weight: Tensor) -> None:
         raise ValueError(f"line has a number outside of 0 .. {most - 1}")
     if sizes.kind == LINES and bool((made.crd > sizes.lines).any()):
         raise ValueError(f"crd has a column outside of 0 .. {sizes.lines}")
-    if sizes.kind == LOOKUP and bool(((made.crd >= sizes.window) & (made.crd != UNUSED)).any()):
-        raise ValueError(f"crd has a column outside of 0 .. {sizes.window - 1}")
+    window = sizes.window // sizes.wide
+    if sizes.kind == LOOKUP and bool(((made.crd >= window) & (made.crd != UNUSED)).any()):
+        raise ValueError(f"crd has a column outside of 0 .. {window - 1}")

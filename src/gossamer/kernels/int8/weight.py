@@ -15,6 +15,9 @@ from torch.nn import functional as F
 
 DENSE, LOOKUP, LINES = 0, 1, 2
 KINDS = ("dense", "lookup", "lines")
+#: What a weight begins with: eight bits, version 1.
+HEAD = 0x3130386574687367
+_HEAD_BYTES = 128
 GROUP, WINDOW = 16, 64
 #: Rows whose sums a lookup keeps between tiles.
 BLOCK = 768
@@ -26,7 +29,7 @@ _LEAST = torch.finfo(torch.float32).tiny
 
 
 class Sizes(NamedTuple):
-    """The numbers that a weight begins with."""
+    """The numbers that a weight begins with, behind HEAD."""
 
     kind: int
     rows: int
@@ -35,6 +38,7 @@ class Sizes(NamedTuple):
     stride: int = WINDOW
     """Lookup: columns from one window to the next. Lines: rows of a block."""
     tall: int = 1
+    wide: int = 1
     window: int = WINDOW
     steps: int = 0
 
@@ -43,6 +47,11 @@ class Sizes(NamedTuple):
         """Groups of sixteen units of a lookup, or blocks of rows of lines."""
         each = self.stride if self.kind == LINES else GROUP * self.tall
         return -(-self.rows // each)
+
+    @property
+    def places(self) -> int:
+        """Columns that a step names."""
+        return 4 if self.kind == LINES else WINDOW // self.wide
 
     @property
     def tiles(self) -> int:
@@ -77,7 +86,7 @@ def window_count(cols: int, stride: int, window: int) -> int:
 
 def together(sizes: Sizes, scale: Tensor, values: Tensor, sums: Tensor, *index: Tensor) -> Tensor:
     """Return the bytes of a weight of these parts; ``index`` is pos, crd and line unless it is dense."""
-    head = torch.tensor(sizes, dtype=torch.int64)
+    head = torch.tensor([HEAD, *sizes, *[0] * (_HEAD_BYTES // 8 - 1 - len(sizes))], dtype=torch.int64)
     arrays = [head, scale.float(), sums.int(), *index, values]
     return torch.cat([_padded(array.contiguous().view(-1).view(torch.uint8)) for array in arrays])
 
@@ -97,23 +106,55 @@ def parts(weight: Tensor) -> Parts:
     >>> parts(pack.dense(rounded(w))).sizes[:3]
     (0, 3, 3)
     """
-    if weight.dtype is not torch.uint8 or weight.dim() != 1 or weight.numel() < 64:
-        raise ValueError(f"an int8 weight is a vector of 64 uint8 or more, not {weight.dtype} {tuple(weight.shape)}")
-    sizes = Sizes(*weight[:64].view(torch.int64).tolist())
+    if weight.dtype is not torch.uint8 or weight.dim() != 1 or weight.numel() < _HEAD_BYTES:
+        raise ValueError(f"an int8 weight is a vector of 128 uint8 or more, not {weight.dtype} {tuple(weight.shape)}")
+    head, *numbers = weight[:_HEAD_BYTES].view(torch.int64).tolist()
+    if head != HEAD:
+        raise ValueError("these bytes are no int8 weight, or one of another version")
+    sizes = Sizes(*numbers[: len(Sizes._fields)])
+    check_sizes(sizes)
     dense, lines = sizes.kind == DENSE, sizes.kind == LINES
     units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
-    crd = sizes.steps * (4 if lines else WINDOW)
-    values = sizes.groups * GROUP * -(-sizes.cols // 4) * 4 if dense else crd * (4 if lines else sizes.tall)
+    crd = 0 if dense else sizes.steps * sizes.places
+    values = sizes.groups * GROUP * -(-sizes.cols // 4) * 4 if dense else sizes.steps * (16 if lines else WINDOW * sizes.tall)
     rows = (sizes.rows, torch.float32), (sizes.rows, torch.int32)
     index = (0 if dense else units + 1, torch.int32), (crd, torch.uint8), (units * 4 if lines else sizes.steps, torch.uint8)
-    found, at = [], 64
+    found, at = [], _HEAD_BYTES
     for count, dtype in (*rows, *index, (values, torch.int8)):
         size = count * dtype.itemsize
         if at + size > weight.numel():
             raise ValueError(f"an int8 weight of {weight.numel()} bytes ends too early for {sizes}")
         found.append(weight[at : at + size].view(dtype))
         at += size + -size % 64
+    if at != weight.numel():
+        raise ValueError(f"an int8 weight of {weight.numel()} bytes is too long for {sizes}")
     return Parts(sizes, *found)
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Raise ValueError where the sizes of a weight make no sense; as native/cpu/int8_weight.cpp.
+
+    Examples
+    --------
+    >>> check_sizes(Sizes(7, 1, 1))
+    Traceback (most recent call last):
+    ValueError: kind=7 must be 0 dense, 1 lookup or 2 lines
+    """
+    if sizes.kind not in range(len(KINDS)):
+        raise ValueError(f"kind={sizes.kind} must be 0 dense, 1 lookup or 2 lines")
+    check_cols(sizes.cols)
+    if not (0 <= sizes.rows <= 1 << 31 and sizes.cols >= 0 and 0 <= sizes.steps <= 1 << 31):
+        raise ValueError(f"{sizes} has negative or too large numbers")
+    if sizes.kind == DENSE:
+        return
+    if not 1 <= sizes.lines <= 254:
+        raise ValueError(f"lines={sizes.lines} must lie in 1 .. 254")
+    if sizes.kind == LINES and sizes.stride not in range(GROUP, 257, GROUP):
+        raise ValueError(f"stride={sizes.stride}, the rows of a block, must be 16, 32 .. 256")
+    if sizes.kind == LOOKUP:
+        blocks = {sizes.tall, sizes.wide} <= {1, 4} and sizes.stride % sizes.wide == sizes.window % sizes.wide == 0
+        if not (blocks and 0 < sizes.stride <= sizes.window <= WINDOW):
+            raise ValueError(f"{sizes}: tall and wide are 1 or 4, 0 < stride <= window <= {WINDOW}, multiples of wide")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@
 //
 // LOOKUP (any pattern; rows are the lanes of a vector). Sixteen units of `tall` rows are a group: a unit is a row, or four
 // rows that keep the same columns (blocks of 4x1). A *step* holds four columns of each unit: crd[step][unit][4], and their
-// values[step][row of the unit][unit][4]. All columns of a step lie in one *window* of WINDOW columns: line[step] says
+// values[step][row of the unit][unit][4]. With wide == 4 (blocks of 1x4 and 4x4) these are columns 4 c .. 4 c + 3 of the
+// window, and only c is stored: crd[step][unit]. All columns of a step lie in one *window* of WINDOW columns: line[step] says
 // which one of its tile, and crd the place in it. Window w begins at column  w * stride; windows overlap where stride is
 // less than WINDOW, so a unit that keeps more than others in a window can take some of it in the next one. `lines` windows
 // are a tile: their activations fit into the first-level cache. The steps come in the order of the loops: blocks of BLOCK
@@ -27,8 +28,8 @@
 //
 // Unused places have the value 0 and the crd 255 (LOOKUP) or `lines` (LINES).
 //
-// All of a weight is one array of bytes, so that a call has few arguments: eight 64-bit numbers, kind, rows, cols, lines,
-// stride, tall, window and steps, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
+// All of a weight is one array of bytes, so that a call has few arguments: sixteen 64-bit numbers, HEAD, kind, rows, cols,
+// lines, stride, tall, wide, window, steps and six that are 0, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
 #pragma once
 #include <cstdint>
 
@@ -36,6 +37,7 @@
 
 namespace gossamer {
 
+constexpr int64_t HEAD = 0x3130386574687367;  // a weight in eight bits, version 1
 constexpr int64_t WINDOW = 64, GROUP = 16, BLOCK = 768, MOST_COLS = 65536;
 
 enum Int8Kind : int64_t { INT8_DENSE = 0, INT8_LOOKUP = 1, INT8_LINES = 2 };
@@ -52,11 +54,13 @@ struct Int8Weight {
   const uint8_t* line;   // LOOKUP: [steps]
   const uint8_t* row;    // LINES: [units * 4]
   int64_t lines;         // of a tile
-  int64_t stride, tall;  // LOOKUP; of LINES, stride is `block`
+  int64_t stride;        // LOOKUP
+  int64_t tall, wide;    // LOOKUP: 1 or 4
   int64_t window;        // LOOKUP: no crd is as large; at most WINDOW
   int64_t block;         // LINES: rows of a block, a multiple of 16 up to 256
   int64_t steps;
 
+  int64_t places() const { return kind == INT8_LINES ? 4 : WINDOW / wide; }  // of crd in a step
   int64_t quads() const { return (cols + 3) / 4; }
   int64_t units() const {  // of rows, which no two items of work share
     const int64_t each = kind == INT8_LINES ? block : GROUP * (kind == INT8_LOOKUP ? tall : 1);

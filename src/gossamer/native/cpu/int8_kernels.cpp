@@ -96,6 +96,7 @@ template <int TALL, int K> static bool lookup_by(const Int8Product& p, const Set
 }
 
 template <int TALL> static bool lookup_any(const Int8Product& p, const Set& s, int64_t g0, int64_t g1, uint8_t* room) {
+  if (p.a.wide == 4) return lookup_by<TALL, 0>(p, s, g0, g1, room);
 #if defined(__AVX2__) && !defined(__AVX512VBMI__)
   if (p.a.window <= 16) return lookup_by<TALL, 1>(p, s, g0, g1, room);
   if (p.a.window <= 32) return lookup_by<TALL, 2>(p, s, g0, g1, room);

@@ -12,12 +12,23 @@ template <int T> static void lookup_panel(const Int8Weight& a, const uint8_t* q,
       store_bytes(panel + (w * T + t) * WINDOW, load_bytes(q + t * pitch + w * a.stride));
 }
 
+// Where the four activations of each row of a step are in their window: K tables of 16 bytes, or quads (K = 0).
+template <int K> struct PlacesOf {
+  typedef Singles<K> type;
+  static constexpr int BYTES = WINDOW;
+};
+template <> struct PlacesOf<0> {
+  typedef Quads type;
+  static constexpr int BYTES = WINDOW / 4;
+};
+
 template <int T, int TALL, int K>
 INLINE void lookup_steps(const Int8Weight& a, int64_t first, int64_t last, const uint8_t* panel, Sums (&acc)[TALL][T]) {
-  const uint8_t* c = a.crd + first * WINDOW;
+  constexpr int BYTES = PlacesOf<K>::BYTES;
+  const uint8_t* c = a.crd + first * BYTES;
   const int8_t* v = a.values + first * (WINDOW * TALL);
-  for (int64_t s = first; s < last; s++, c += WINDOW, v += WINDOW * TALL) {
-    const Places<K> places(c);
+  for (int64_t s = first; s < last; s++, c += BYTES, v += WINDOW * TALL) {
+    const typename PlacesOf<K>::type places(c);
     const uint8_t* x = panel + int64_t(a.line[s]) * (T * WINDOW);
     asm("" : "+r"(x));  // one register; gcc 12 would keep a sum of two for each token
     Weights w[TALL];
@@ -42,7 +53,7 @@ struct LookupTokens {  // up to T tokens, ready to be looked up
 
 // Tile k of a group, whose steps are [pos[0], pos[1]); sums of earlier tiles are in `kept`.
 template <int T, int TALL, int K>
-__attribute__((noinline)) static bool lookup_group(const LookupTokens& s, int64_t group, int64_t k, const int32_t* pos, int32_t* kept) {
+INLINE bool lookup_group(const LookupTokens& s, int64_t group, int64_t k, const int32_t* pos, int32_t* kept) {
   const Int8Weight& a = s.p.a;
   Sums acc[TALL][T];
 #pragma GCC unroll 4
@@ -75,6 +86,12 @@ __attribute__((noinline)) static bool lookup_group(const LookupTokens& s, int64_
   return good;
 }
 
+// With many sums they have the registers of a function for themselves.
+template <int T, int TALL, int K>
+__attribute__((noinline)) static bool lookup_group_alone(const LookupTokens& s, int64_t group, int64_t k, const int32_t* pos, int32_t* kept) {
+  return lookup_group<T, TALL, K>(s, group, k, pos, kept);
+}
+
 // Groups [g0, g1) for `sets` sets of tokens, while the weights of a group are in the first-level cache.
 template <int T, int TALL, int K>
 static bool lookup_groups(const Int8Weight& a, const LookupTokens* s, int sets, int64_t g0, int64_t g1, int32_t* kept) {
@@ -87,7 +104,9 @@ static bool lookup_groups(const Int8Weight& a, const LookupTokens* s, int sets, 
     for (int64_t k = 0; k < tiles; k++) {
       const int32_t* pos = a.pos + first * tiles + k * count - first;
       for (int64_t g = from; g < to; g++)
-        for (int i = 0; i < sets; i++) good &= lookup_group<T, TALL, K>(s[i], g, k, pos + g, kept + ((g - first) * sets + i) * SIZE);
+        if constexpr (T * TALL <= 4) good &= lookup_group<T, TALL, K>(s[0], g, k, pos + g, kept + (g - first) * SIZE);
+        else
+          for (int i = 0; i < sets; i++) good &= lookup_group_alone<T, TALL, K>(s[i], g, k, pos + g, kept + ((g - first) * sets + i) * SIZE);
     }
   }
   return good;

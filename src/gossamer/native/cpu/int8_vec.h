@@ -45,17 +45,23 @@ typedef __m512i Sixteen;
 INLINE Sixteen load_sixteen(const int8_t* p) { return _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)p)); }
 template <int R> INLINE Weights to_all(Sixteen v) { return _mm512_shuffle_epi32(v, (_MM_PERM_ENUM)(R * 0x55)); }
 
-#if defined(__AVX512VBMI__)
-template <int K> struct Places {  // where 64 bytes come from
+struct Quads {  // where sixteen times four bytes come from
   __m512i at;
-  INLINE_MEMBER explicit Places(const uint8_t* p) : at(_mm512_loadu_si512(p)) {}
+  INLINE_MEMBER explicit Quads(const uint8_t* p) : at(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)p))) {}
+  INLINE_MEMBER Bytes look(const uint8_t* line) const { return _mm512_permutexvar_epi32(at, _mm512_loadu_si512(line)); }
+};
+
+#if defined(__AVX512VBMI__)
+template <int K> struct Singles {  // where 64 bytes come from
+  __m512i at;
+  INLINE_MEMBER explicit Singles(const uint8_t* p) : at(_mm512_loadu_si512(p)) {}
   INLINE_MEMBER Bytes look(const uint8_t* line) const { return _mm512_permutexvar_epi8(at, _mm512_loadu_si512(line)); }
 };
 #else
-template <int K> struct Places {  // in K tables of 16 bytes
+template <int K> struct Singles {  // in K tables of 16 bytes
   __m512i at;
   __mmask64 odd, upper;
-  INLINE_MEMBER explicit Places(const uint8_t* p) : at(_mm512_loadu_si512(p)) {
+  INLINE_MEMBER explicit Singles(const uint8_t* p) : at(_mm512_loadu_si512(p)) {
     odd = _mm512_test_epi8_mask(at, _mm512_set1_epi8(16)), upper = _mm512_test_epi8_mask(at, _mm512_set1_epi8(32));
   }
   INLINE_MEMBER Bytes table(const uint8_t* line) const {
@@ -133,9 +139,23 @@ template <int R> INLINE Weights to_all(Sixteen v) {
   return weights_of(all, all);
 }
 
-template <int K> struct Places {  // in K tables of 16 bytes
+struct Quads {  // eight quads of a line in a table, the upper ones where bit 3 says so
+  __m256i a, b;
+  INLINE_MEMBER explicit Quads(const uint8_t* p)
+      : a(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)p))), b(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)(p + 8)))) {}
+  INLINE_MEMBER __m256i half(__m256i low, __m256i high, __m256i at) const {
+    return (__m256i)_mm256_blendv_ps((__m256)_mm256_permutevar8x32_epi32(low, at), (__m256)_mm256_permutevar8x32_epi32(high, at),
+                                     (__m256)_mm256_slli_epi32(at, 28));
+  }
+  INLINE_MEMBER Bytes look(const uint8_t* line) const {
+    const __m256i low = load32(line), high = load32(line + 32);
+    return {half(low, high, a), half(low, high, b)};
+  }
+};
+
+template <int K> struct Singles {  // in K tables of 16 bytes
   Bytes at;
-  INLINE_MEMBER explicit Places(const uint8_t* p) : at(load_bytes(p)) {}
+  INLINE_MEMBER explicit Singles(const uint8_t* p) : at(load_bytes(p)) {}
   INLINE_MEMBER __m256i table(const uint8_t* line, __m256i from) const {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i*)line)), from);
   }
@@ -216,9 +236,18 @@ template <int R> INLINE Weights to_all(const Sixteen& v) {
   for (int l = 0; l < 16; l++) memcpy(w.of + 4 * l, v.of + 4 * R, 4);
   return w;
 }
-template <int K> struct Places {
+struct Quads {
+  uint8_t at[16];
+  explicit Quads(const uint8_t* p) { memcpy(at, p, 16); }
+  INLINE_MEMBER Bytes look(const uint8_t* line) const {
+    Bytes b;
+    for (int l = 0; l < 16; l++) memcpy(b.of + 4 * l, line + at[l] % 16 * 4, 4);
+    return b;
+  }
+};
+template <int K> struct Singles {
   uint8_t at[64];
-  explicit Places(const uint8_t* p) { memcpy(at, p, 64); }
+  explicit Singles(const uint8_t* p) { memcpy(at, p, 64); }
   INLINE_MEMBER Bytes look(const uint8_t* line) const {
     Bytes b;
     for (int i = 0; i < 64; i++) b.of[i] = line[at[i] % 64];
