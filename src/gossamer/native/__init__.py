@@ -5,6 +5,18 @@ Nothing of ours is imported here: see :mod:`gossamer.native.library`.
 
 from gossamer.native.build import BuildError, build, cache_dir, compiler
 from gossamer.native.ceilings import Ceilings, ceilings
-from gossamer.native.library import isa, load, path, why_not
+from gossamer.native.library import int8_isa, isa, load, path, why_not
 
-__all__ = ["BuildError", "Ceilings", "build", "cache_dir", "ceilings", "compiler", "isa", "load", "path", "why_not"]
+__all__ = [
+    "BuildError",
+    "Ceilings",
+    "build",
+    "cache_dir",
+    "ceilings",
+    "compiler",
+    "int8_isa",
+    "isa",
+    "load",
+    "path",
+    "why_not",
+]

@@ -1,28 +1,18 @@
 """Any pattern as lookups: rows are the lanes, and each step looks four columns of each up in a window.
 
 The windows overlap, so that a row that keeps more than its neighbours in one can take some of it in the next: the
-steps of sixteen rows are then nearly full. :func:`plan` chooses how far they overlap.
+steps of sixteen rows are then nearly full.
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from gossamer.kernels.int8.pack import sums_of
-from gossamer.kernels.int8.weight import BLOCK, GROUP, LOOKUP, UNUSED, WINDOW, Rounded, Sizes, check_sizes, together, window_count
-
-_LINES = 24  # windows of a tile: 24 KB for 16 tokens
-
-
-class Windows(NamedTuple):
-    """Columns from the beginning of one window to the next, and of a window."""
-
-    stride: int = 32
-    window: int = WINDOW
+from gossamer.kernels.int8.weight import BLOCK, GROUP, LOOKUP, UNUSED, WINDOW, Rounded, Sizes, check_sizes, together
+from gossamer.kernels.int8.windows import LINES_OF_TILE, Windows, plan, schedule
 
 
 def lookup(
@@ -40,7 +30,7 @@ def lookup(
         4 where every four rows keep the same columns (blocks of 4x1), or every four columns are kept together (1x4),
         else 1. Any mask is taken: a block is stored where one of its positions is kept.
     windows
-        By default those of :func:`plan`.
+        By default those that :func:`gossamer.kernels.int8.windows.plan` finds best for this processor.
 
     Examples
     --------
@@ -58,7 +48,7 @@ def lookup(
     check_sizes(Sizes(LOOKUP, rows, cols, 1, stride, tall, wide, window))
     took, steps = schedule(kept, stride // wide, window // wide, 4 // wide)
     count = steps.shape[1]
-    tiles = -(-count // _LINES)
+    tiles = -(-count // LINES_OF_TILE)
     lines = -(-count // tiles)
     pos, first = _in_order(steps, tiles, lines, BLOCK // (GROUP * tall))
     unit, col = kept.nonzero(as_tuple=True)  # columns of blocks
@@ -102,61 +92,6 @@ def lane_of(unit: Tensor, tall: int) -> Tensor:
     [0, 4, 8, 12, 1, 5]
     """
     return unit % 4 * 4 + unit // 4 if tall == 4 else unit
-
-
-def schedule(kept: Tensor, stride: int, window: int, each: int = 4) -> tuple[Tensor, Tensor]:
-    """Decide how many entries of each unit are taken in each window, and how many steps a group has there.
-
-    A step takes up to ``each`` of every unit. A group makes as few steps as the entries need that no later window shows; the units that have less of these take
-    entries of the rest of the window. No other choice has fewer steps.
-
-    Examples
-    --------
-    >>> import torch
-    >>> kept = torch.zeros(16, 96, dtype=torch.bool)
-    >>> kept[0, :8] = kept[1, 40:44] = True
-    >>> took, steps = schedule(kept, 32, 64)
-    >>> took[:2].tolist(), steps.tolist()
-    ([[8, 0], [4, 0]], [[2, 0]])
-    """
-    units, cols = kept.shape
-    count = window_count(cols, stride, window)
-    seen = F.pad(kept.cumsum(1, dtype=torch.int32), (1, 0))  # entries before each column
-    done = torch.zeros(units, dtype=torch.int32)
-    took = torch.zeros(units, count, dtype=torch.int64)
-    steps = torch.zeros(units // GROUP, count, dtype=torch.int64)
-    for w in range(count):
-        must = cols if w + 1 == count else (w + 1) * stride
-        need = ((seen[:, must] - done).view(-1, GROUP).amax(1) + each - 1) // each
-        need = need.clamp(min=0)
-        here = torch.minimum(seen[:, min(w * stride + window, cols)] - done, each * need.repeat_interleave(GROUP))
-        took[:, w], steps[:, w] = here, need
-        done += here
-    return took, steps
-
-
-def plan(kept: Tensor, tall: int = 1, wide: int = 1) -> Windows:
-    """Choose windows by what they cost: fewer steps with much overlap, fewer lines of activations with little.
-
-    Cycles of a Zen 4 and a token: 1.4 for a step, or 4.2 for one of four rows; 3.5 for a line; 3 for the sums of a
-    group and tile. Counted on some of the groups.
-
-    Examples
-    --------
-    >>> import torch
-    >>> plan(torch.eye(10, dtype=torch.bool).repeat(16, 77)[:160])
-    Windows(stride=40, window=64)
-    """
-    groups = kept.shape[0] // GROUP
-    some = kept.view(groups, GROUP, -1)[:: max(groups // 16, 1)].reshape(-1, kept.shape[1])
-
-    def cost(windows: Windows) -> float:
-        stride, window = windows.stride // wide, windows.window // wide
-        steps = int(schedule(some, stride, window, 4 // wide)[1].sum()) * kept.shape[0] / max(some.shape[0], 1)
-        lines = window_count(kept.shape[1], stride, window)
-        return (1.4 if tall == 1 else 4.2) * steps + 3.5 * lines + 3 * tall * groups * (-(-lines // _LINES) - 1)
-
-    return min((Windows(stride) for stride in (64, 60, 56, 48, 40, 32, 24, 16)), key=cost)
 
 
 def _in_order(steps: Tensor, tiles: int, lines: int, held: int) -> tuple[Tensor, Tensor]:

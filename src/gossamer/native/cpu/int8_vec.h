@@ -250,7 +250,11 @@ template <int K> struct Singles {
   explicit Singles(const uint8_t* p) { memcpy(at, p, 64); }
   INLINE_MEMBER Bytes look(const uint8_t* line) const {
     Bytes b;
-    for (int i = 0; i < 64; i++) b.of[i] = line[at[i] % 64];
+    for (int l = 0; l < 16; l++) {
+      const uint8_t* a = at + 4 * l;
+      const uint8_t four[4] = {line[a[0] % 64], line[a[1] % 64], line[a[2] % 64], line[a[3] % 64]};
+      memcpy(b.of + 4 * l, four, 4);
+    }
     return b;
   }
 };
