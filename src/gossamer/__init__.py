@@ -3,14 +3,14 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from gossamer import formats, hf, io, sparsifiers
+from gossamer import formats, io, sparsifiers
 from gossamer import models as nn
 from gossamer.core.fallback import FallbackWarning, fallback
 from gossamer.core.table import implements, implements_backward
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.io import load, save
-from gossamer.models import SparsityBuilder, count_flops, densify_, pack_, quantize_, sparsify_, summary
+from gossamer.models import SparsityBuilder, count_flops, densify_, hf, pack_, quantize_, sparsify_, summary
 from gossamer.ops import (
     Output,
     compile,

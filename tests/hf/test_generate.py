@@ -10,17 +10,16 @@ import torch
 import transformers as tf
 
 import gossamer as gs
+from gossamer.models.names import inputs_first
 from tests.hf.models import MODELS, gpt2, inputs, llama, t5
+from tests.support import is_sparse
 
 
 def pack(model: Any) -> None:
     """Pack every sparse weight, also where dense would be faster."""
-    for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, gs.SparseTensor):
-            turned = type(module).__name__ == "Conv1D"
-            format = gs.formats.PackedCSR(order=(1, 0) if turned else None)
-            gs.nn.surgery.replace(weight, weight.detach().to_format(format))
+    for weight in gs.nn.sparse_weights(model).values():
+        format = gs.formats.PackedCSR(order=(1, 0) if inputs_first(weight.module) else None)
+        weight.become(weight.dense(), weight.mask(), format)
 
 
 @pytest.mark.parametrize("make", [gpt2, llama, t5])
@@ -28,7 +27,7 @@ def pack(model: Any) -> None:
 def test_same_tokens(make: Any, options: dict[str, Any], tmp_path: Path) -> None:
     model = gs.sparsify_(make().eval(), "75%")
     for parameter in model.parameters():  # so that the best token is clearly the best
-        if not isinstance(parameter, gs.SparseTensor) and parameter.dim() > 1:
+        if not is_sparse(parameter) and parameter.dim() > 1:
             parameter.data.mul_(8)
     ids = torch.randint(1, 100, (2, 5))
     call: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import gossamer as gs
+from gossamer.io import write
 
 OLD = {"w": gs.from_dense(torch.eye(64), gs.CSR()), "b": torch.ones(64)}
 
@@ -117,3 +119,41 @@ def test_a_file_that_shrinks_under_the_reader(tmp_path: Path) -> None:
         assert torch.equal(file["a"], torch.zeros(1000))
         with pytest.raises(gs.io.BadFile, match="the file became shorter"):
             file["b"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664])
+def test_a_file_keeps_the_mode_of_the_one_it_replaces(tmp_path, mode):
+    path = tmp_path / "model.safetensors"
+    gs.save({"w": torch.ones(3)}, path)
+    path.chmod(mode)
+    gs.save({"w": torch.zeros(3)}, path)
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_a_model_that_changes_while_it_is_saved_gives_a_file_that_loads(tmp_path, monkeypatch):
+    weights = {f"w{i}": torch.zeros(1000) for i in range(4)}
+    real = write.hashlib.sha256
+
+    def meanwhile(data):
+        for tensor in weights.values():
+            tensor.add_(1)
+        return real(data)
+
+    monkeypatch.setattr(write.hashlib, "sha256", meanwhile)
+    gs.save(weights, tmp_path / "model.safetensors")
+    monkeypatch.undo()
+    with gs.io.File(tmp_path / "model.safetensors") as file:
+        for name in file:
+            assert len(file[name].unique()) == 1  # one moment of each tensor
+
+
+def test_leftovers_of_killed_saves_are_removed(tmp_path):
+    path = tmp_path / "model.safetensors"
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    old, ours = (tmp_path / f".model.safetensors.{pid}.aa.part" for pid in (dead.pid, os.getpid()))
+    other = tmp_path / f".other.safetensors.{dead.pid}.aa.part"
+    for file in (old, ours, other):
+        file.write_bytes(b"half")
+    gs.save({"w": torch.ones(3)}, path)
+    assert not old.exists() and ours.exists() and other.exists()

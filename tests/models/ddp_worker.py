@@ -24,7 +24,7 @@ def model_of(mode: str) -> nn.Module:
 
 def flat(model: nn.Module) -> torch.Tensor:
     """All weights in a row."""
-    parts = (p.detach().to_dense() if isinstance(p, gs.SparseTensor) else p.detach() for p in model.parameters())
+    parts = (weight.dense() for weight in gs.nn.all_weights(model).values())
     return torch.cat([p.reshape(-1) for p in parts])
 
 
@@ -50,7 +50,7 @@ def main(mode: str) -> None:
     assert torch.equal(all_ranks[0], all_ranks[1]), "the ranks differ"
     assert model[0].weight.sparsity > 0.79
     if mode == "values":
-        kept = sum(p.nnz if isinstance(p, gs.SparseTensor) else p.numel() for p in model.parameters())
+        kept = sum(int(weight.mask().sum()) for weight in gs.nn.all_weights(model).values())
         assert sum(sent) == 6 * kept, (sum(sent), kept)
     print("identical", flush=True)
     dist.barrier()

@@ -8,6 +8,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer import native
+from gossamer.io.write import state_of
 
 
 def network() -> nn.Sequential:
@@ -81,7 +82,7 @@ def test_several_models_and_tensors_by_name():
     found = gs.report(models, None, measure=False, accuracy={"sparse": 0.8})
     assert found.models == ("dense", "sparse")
     assert found.points[0][0] == "sparse"
-    found = gs.report(dict(models["sparse"].named_parameters()), None, measure=False)
+    found = gs.report(state_of(models["sparse"]), None, measure=False)
     assert [x.name for x in found.layers] == ["0.weight", "2.weight"]  # biases are no layers
 
 
@@ -92,7 +93,7 @@ def test_int8_layers_are_measured_as_they_run():
     assert (eight.name, eight.format, eight.kernel) == ("0.weight", "PackedCSR() int8", "nn.int8.Int8Linear")
     assert eight.dense_bytes == 64 * 128 * 4
     assert eight.times[0].us > 0
-    found = gs.report(dict(model.named_parameters()), None, tokens=[1])
+    found = gs.report(state_of(model), None, tokens=[1])
     assert not found.layers[0].times  # a file doesn't tell how its int8 values are meant
 
 

@@ -36,7 +36,7 @@ def main(mode: str) -> None:
             ddp(torch.randn(8, 32)).square().mean().backward()
         optimizer.step()
         method.step()
-    parts = [p.detach().to_dense() if isinstance(p, gs.SparseTensor) else p.detach() for p in model.parameters()]
+    parts = [weight.dense() for weight in gs.nn.all_weights(model).values()]
     parts += [layer.mask.float() for layer in method.layers] + seen
     mine = torch.cat([p.reshape(-1) for p in parts])
     ranks = [torch.empty_like(mine) for _ in range(2)]

@@ -44,7 +44,7 @@ def run(kind: str, checkpoint: Path, kill_at: int) -> torch.Tensor:
             everything = {"model": model, "optimizer": optimizer, "method": method}
             torch.save({k: v.state_dict() for k, v in everything.items()}, f"{checkpoint}.new")
             os.replace(f"{checkpoint}.new", checkpoint)
-    parts = [p.detach().to_dense() if isinstance(p, gs.SparseTensor) else p.detach() for p in model.parameters()]
+    parts = [weight.dense() for weight in gs.nn.all_weights(model).values()]
     return torch.cat([p.reshape(-1) for p in parts] + [torch.tensor([float(method.log()["kept"])])])
 
 

@@ -3,18 +3,17 @@
 import pytest
 import torch
 
-from gossamer.formats import Masked
+import gossamer as gs
 from gossamer.train.fan_in import active_neurons, constant_fan_in, fill
-from gossamer.train.layers import Layer, sparse
+from gossamer.train.layers import Layer
 from gossamer.train.rules import exchange, magnitude, random, top
 
 
 def layer_of(weight, grad=None):
     weight = torch.tensor(weight)
-    mask = weight != 0
-    return Layer(
-        "w", sparse(weight, mask, Masked()), tuple(weight.shape), grad=None if grad is None else torch.tensor(grad)
-    )
+    source = gs.nn.all_weights(torch.nn.Linear(weight.shape[1], weight.shape[0]))["weight"]
+    source.become(weight, weight != 0, gs.Masked())
+    return Layer("w", source, tuple(weight.shape), grad=None if grad is None else torch.tensor(grad))
 
 
 def mask_of(rows):

@@ -35,7 +35,7 @@ def test_weights_outside_of_the_mask_live_on(kind, optimizer):
         for layer in method.layers:
             values = layer.parameter.detach().to_dense()
             assert not values[~layer.mask].any()
-            assert torch.equal(layer.parameter._values, method.values(layer).masked_fill(~layer.mask, 0))
+            assert torch.equal(layer.weight, method.values(layer).masked_fill(~layer.mask, 0))
             assert (layer.extra["dense"] != 0).all()
     if kind not in ("HardConcrete",):
         assert method.log()["density"] == pytest.approx(0.5 if "STE" in kind else 0.25, abs=0.01)

@@ -10,8 +10,8 @@ from gossamer.core.tensor import SparseTensor, build, values_of
 
 
 def with_options_of(out: SparseTensor, source: SparseTensor) -> SparseTensor:
-    """Return a tensor with the options of another: its gradient's format, and how it is chosen again."""
-    out.grad_format, out.rule = source.grad_format, source.rule
+    """Return a tensor with the options of another: its gradient's format."""
+    out.grad_format = source.grad_format
     return out
 
 
@@ -22,7 +22,9 @@ def cloned(input: SparseTensor) -> SparseTensor:
 
 def detached(input: SparseTensor) -> SparseTensor:
     """Return the same tensor outside autograd, sharing everything."""
-    return with_options_of(SparseTensor(input._values.detach(), input.structure), input)
+    out = with_options_of(SparseTensor(input._values.detach(), input.structure), input)
+    out._owner = input._owner
+    return out
 
 
 def moved(input: SparseTensor, dtype: torch.dtype | None = None, device: Any = None, **kwargs: Any) -> SparseTensor:

@@ -57,7 +57,7 @@ def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return on_dense(name, func, args, kwargs)
     operator = operator_of(func)
     name = operator.name
-    if name in METADATA:
+    if name in METADATA or getattr(func, "__module__", None) == "torch.nn.init":  # which fill a tensor step by step
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
     if not (operator.inplace or operator.swapped or name.startswith(PREFIXES)):

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -51,8 +50,8 @@ class SparseTensor(torch.Tensor):
     format: Format
     #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
     grad_format: Format | None
-    #: How it is chosen anew while it trains, if it is (:mod:`gossamer.models.resparsify` knows what this means).
-    rule: Any = None
+    #: Who holds the values and the structure, if not the tensor itself: a module with a sparse weight.
+    _owner: Owner | None = None
 
     @staticmethod
     def __new__(
@@ -70,6 +69,8 @@ class SparseTensor(torch.Tensor):
         self._set_structure(structure)
 
     def _set_structure(self, structure: Structure) -> None:
+        if self._owner is not None:  # it was given another pattern in place
+            self._owner.store(self._values, structure)
         self._structure = structure
         self.format = structure.format
         self._dense_shape = structure.shape
@@ -143,6 +144,15 @@ class SparseTensor(torch.Tensor):
     def nbytes(self) -> int:  # type: ignore[override]
         """Bytes of values and index arrays."""
         return self._values.numel() * self._values.element_size() + self._structure.nbytes()
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient: of a module's weight, that of its values."""
+        return _GRAD.__get__(self) if self._owner is None else self._owner.grad
+
+    @grad.setter
+    def grad(self, value: Tensor | None) -> None:
+        _GRAD.__set__(self, value)
 
     def mask(self) -> Tensor:
         """Return a dense bool tensor, True where a value is stored.
@@ -261,13 +271,27 @@ class SparseTensor(torch.Tensor):
         if not self.is_leaf:
             raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
         copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
-        copy.grad_format, copy.rule = self.grad_format, deepcopy(self.rule, memo)
+        copy.grad_format = self.grad_format
         if isinstance(self, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, self.requires_grad)  # type: ignore[assignment]
         if self.grad is not None:
             copy.grad = self.grad.clone()
         memo[id(self)] = copy
         return copy
+
+
+_GRAD: Any = torch.Tensor.grad
+
+
+class Owner(Protocol):
+    """What holds the values and the structure of a tensor in its stead."""
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Gradient of the values, as a SparseTensor."""
+
+    def store(self, values: Tensor, structure: Structure) -> None:
+        """Take other values and another structure."""
 
 
 class _Handlers:

@@ -11,6 +11,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -187,8 +188,8 @@ class Reader:
         if not text.startswith(b"{"):
             raise self.bad("the header must start with '{'")
         try:
-            page = json.loads(text.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+            page = read_json(text.decode("utf-8"))
+        except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
             raise self.bad(f"the header can't be read: {_short(error)}") from None
         assert isinstance(page, dict)
         return page
@@ -224,11 +225,36 @@ def _numbers(given: Any) -> bool:
     return isinstance(given, list) and all(type(n) is int and 0 <= n <= _MOST for n in given)
 
 
+def read_json(text: str) -> Any:
+    """Return what a JSON text says; a name that is repeated, or a text that nests deeply, is a ValueError.
+
+    Examples
+    --------
+    >>> read_json('{"a": [1, 2]}')
+    {'a': [1, 2]}
+    >>> read_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+        ...
+    ValueError: 'a' is there twice
+    """
+    depth = 0
+    for found in _MARKS.finditer(text):
+        depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(found.group(), 0)
+        if depth > _MOST_DEEP:
+            raise ValueError(f"it nests more than {_MOST_DEEP} deep")
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+
+
+_MARKS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')  # texts, which may hold brackets, and brackets
+_MOST_DEEP = 8  # our own headers nest 4 deep
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(n for n in names if names.count(n) > 1)[:100]!r} is there twice")
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ValueError(f"{name[:100]!r} is there twice")
+        made[name] = value
     return made
 
 

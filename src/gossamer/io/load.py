@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Dense
 from gossamer.io.read import File
 from gossamer.io.write import state_of
 from gossamer.models.int8 import expect_int8
-from gossamer.models.surgery import made_sparse, put, replace
+from gossamer.models.surgery import made_sparse, put
+from gossamer.models.weights import Weight, all_weights
 
 #: Bytes of a file that is read once and held, rather than read twice.
 _SMALL = 1 << 26
@@ -58,23 +60,25 @@ def load(
         small = os.path.getsize(path) <= _SMALL
         before = expect_int8(model, file.int8_layers())
         try:
-            names = _fitting(file, state_of(model), strict)
+            state = state_of(model)
+            names = _fitting(file, state, strict)
             held = {}
             for name in names:
                 tensor = file[name]  # whoever is broken says so before the model is touched
-                if name not in file.tied and (small or _find(model, name).device.type == "meta"):
+                if name not in file.tied and (small or state[name].device.type == "meta"):
                     held[name] = tensor  # in a meta model it takes the place that it will have
                 del tensor
         except BaseException:
             for name, layer in before.items():
                 put(model, name, layer)
             raise
+        weights = {name: weight for weight in all_weights(model).values() for name in weight.names}
         done: set[int] = set()
         for name in names:
-            target = _find(model, name)
-            if id(target) not in done:
-                _put(model, name, target, held.pop(name) if name in held else file[name], device)
-                done.add(id(target))
+            if id(state[name]) not in done:
+                done.add(id(state[name]))
+                tensor = held.pop(name) if name in held else file[name]
+                _put(model, name, weights.get(name), state[name], tensor, device)
     made_sparse(model)
     return model
 
@@ -105,22 +109,24 @@ def _some(what: str, names: list[str]) -> str:
     return f"{what} {'is' if len(names) == 1 else 'are'} {', '.join(names[:5])}{more}" if names else ""
 
 
-def _find(model: nn.Module, name: str) -> Tensor:
-    path, _, last = name.rpartition(".")
-    return getattr(model.get_submodule(path), last)
-
-
 @torch.no_grad()
-def _put(model: nn.Module, name: str, target: Tensor, tensor: Tensor, device: torch.device | str | None) -> None:
+def _put(
+    model: nn.Module,
+    name: str,
+    weight: Weight | None,
+    target: Tensor,
+    tensor: Tensor,
+    device: torch.device | str | None,
+) -> None:
     empty = target.device.type == "meta"
     tensor = tensor.to(device=(device or "cpu") if empty else target.device, dtype=target.dtype)
-    if not empty and not isinstance(tensor, SparseTensor) and not isinstance(target, SparseTensor):
-        target.copy_(tensor)
-        return
-    if isinstance(tensor, SparseTensor) and isinstance(target, SparseTensor):
-        tensor.grad_format, tensor.rule = target.grad_format, target.rule  # how it trains belongs to the model
-    if isinstance(target, nn.Parameter):
-        replace(target, tensor)
-        return
-    path, _, last = name.rpartition(".")
-    model.get_submodule(path)._buffers[last] = tensor
+    if weight is None:
+        if not empty:
+            target.copy_(tensor)
+            return
+        path, _, last = name.rpartition(".")
+        model.get_submodule(path)._buffers[last] = tensor
+    elif isinstance(tensor, SparseTensor):
+        weight.become(tensor)
+    else:
+        weight.become(tensor, format=Dense())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from gossamer.io.container import BadFile, Reader, _no_constant, _once, memory
+from gossamer.io.container import BadFile, Reader, memory, read_json
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.write import KNOWN, digest_of
 
@@ -137,18 +136,18 @@ class File(Mapping[str, Tensor]):
             raise bad("there must be one SHA-256 for each array")
 
 
-def metadata_of(reader: Reader) -> dict[str, Any] | None:
+def metadata_of(reader: Reader, versions: tuple[int, ...] = KNOWN) -> dict[str, Any] | None:
     """Return what stands under "gossamer" in the metadata of a file; None where there is nothing."""
     text = reader.header.metadata.get("gossamer")
     if text is None:
         return None
     try:
-        page = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+        page = read_json(text)
+    except ValueError as error:
         raise reader.bad(f"the metadata of gossamer can't be read: {str(error)[:200]}") from None
     if not isinstance(page, dict) or not isinstance(page.get("tensors"), dict):
         raise reader.bad("the metadata of gossamer must be a table, with a table of tensors")
-    if page.get("version") not in KNOWN:
+    if page.get("version") not in versions:
         raise reader.bad(
             f"it is of version {str(page.get('version'))[:50]}; this gossamer reads versions "
             f"{' and '.join(map(str, KNOWN))}: "

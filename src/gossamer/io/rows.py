@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor
 
@@ -11,6 +12,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
+from gossamer.io.write import FOLDERS, KNOWN
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,10 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     bias (4,) float32 Dense() 0.0 16 16
     """
     with Reader(path) as reader:
-        page = metadata_of(reader)
+        page = metadata_of(reader, (*KNOWN, *FOLDERS))
         if page is None or "sha256" not in page:
-            return _unsigned(reader, {} if page is None else page["tensors"])
+            joint = "_" if page is not None and page["version"] in FOLDERS else ":"
+            return _unsigned(reader, {} if page is None else page["tensors"], joint)
     with File(path) as file:
         rows = [_row(name, file[name]) for name in file if name not in file.tied]
         known = {row.name: row for row in rows}
@@ -59,19 +62,24 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     return rows
 
 
-def _unsigned(reader: Reader, records: dict[str, object]) -> list[Saved]:
+def _unsigned(reader: Reader, records: dict[str, object], joint: str) -> list[Saved]:
     """Of files that others wrote: sparse tensors are checked by their formats, the rest can't be."""
     entries, rows, parts = reader.header.entries, [], set()
     for name, record in records.items():
-        if f"{name}:values" not in entries:
+        if f"{name}{joint}values" not in entries:
             continue  # it is in another shard
         try:
             check_record(name, record)
-            rows.append(_row(name, put_together(name, record, reader.read)))
+            read = partial(_part, reader, name, joint)
+            rows.append(_row(name, put_together(name, record, read)))
         except (ValueError, KeyError) as error:
             raise error if isinstance(error, BadFile) else reader.bad(str(error)) from None
-        parts |= {f"{name}:{part}" for part in ("format", *record["parts"])}  # type: ignore[index]
+        parts |= {f"{name}{joint}{part}" for part in ("format", *record["parts"])} | {name}  # type: ignore[index]
     return rows + [_row(name, reader.read(name)) for name in entries if name not in parts]
+
+
+def _part(reader: Reader, name: str, joint: str, key: str) -> Tensor:
+    return reader.read(f"{name}{joint}{key.removeprefix(f'{name}:')}")
 
 
 def _row(name: str, tensor: Tensor) -> Saved:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,11 +19,15 @@ from torch import Tensor, nn
 from gossamer.core.tensor import SparseTensor
 from gossamer.io.container import NAMES, Entry, Header, memory, place
 from gossamer.io.parts import Record, is_plain, take_apart
+from gossamer.models.modules import part_of
+from gossamer.models.weights import Weight
 
 #: The version of what stands under "gossamer" in the metadata of a file. 2: the columns of n:m take half a byte.
 VERSION = 2
 #: Versions that are read.
 KNOWN = (1, 2)
+#: Versions of files of ``save_pretrained``, whose parts are named ``weight_values`` instead of ``weight:values``.
+FOLDERS = (3,)
 _UNKNOWN = "0" * 64  # until the bytes have been written
 _Size = tuple[torch.dtype, tuple[int, ...]]
 
@@ -94,7 +100,10 @@ def _write(
         entry = entries.get(key)
         if now != record or entry is None or (entry.dtype, entry.shape) != (NAMES.get(part.dtype), tuple(part.shape)):
             raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
-        whole = memory(part := part.detach().cpu().contiguous())
+        own = part.detach().cpu().contiguous()
+        if own.data_ptr() == part.data_ptr():
+            own = own.clone()  # a model that trains meanwhile must not change what is hashed
+        whole = memory(own)
         file.seek(start + entry.begin)
         file.write(whole)
         digests[key] = hashlib.sha256(whole).hexdigest()
@@ -102,14 +111,36 @@ def _write(
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:
-    """Return parameters and persistent buffers by name: the objects themselves, so that tied ones are seen to be."""
-    return model.state_dict(keep_vars=True)
+    """Return weights and persistent buffers by name, sparse weights as SparseTensors.
+
+    Names are those of the dense model. Tied tensors are the same object, so that they are seen to be tied.
+    """
+    found: dict[str, Any] = {}
+    made: dict[int, SparseTensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        path, _, last = name.rpartition(".")
+        weight, part = part_of(model.get_submodule(path), last)
+        if weight is None:
+            found[name] = tensor
+        elif part == "values":
+            key = f"{path}.{weight}" if path else weight
+            own = Weight(key, ((model.get_submodule(path), weight),), (key,))
+            found[key] = made.setdefault(id(tensor), own.sparse())
+    return found
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
     """Names of tensors that are there under an earlier name already."""
     first: dict[int, str] = {}
     return {name: first[id(t)] for name, t in tensors.items() if first.setdefault(id(t), name) != name}
+
+
+def _clean(target: Path) -> None:
+    """Remove what saves to this file have left that were killed: their processes are gone."""
+    for part in target.parent.glob(f".{glob.escape(target.name)}.*.part"):
+        process = part.name.split(".")[-3]
+        if process.isdecimal() and not Path(f"/proc/{process}").exists():
+            part.unlink(missing_ok=True)
 
 
 def _parts(name: str, tensor: Any, dense: bool) -> tuple[dict[str, Tensor], Record | None]:
@@ -154,10 +185,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     ...     _ = file.write(b"whole or not at all")
     """
     target = Path(os.path.realpath(path))
+    _clean(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
     file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
     try:
         with file:
+            with suppress(OSError):  # a private file stays private
+                os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
-from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Dense, Format, Masked, as_format
-from gossamer.models.interm import OperatorFormats, format_output, record_names
+from gossamer.formats import Format, Masked, as_format
+from gossamer.models.interm import FormatOutput, OperatorFormats, record_names
 from gossamer.models.names import matching
-from gossamer.models.resparsify import check_rule, set_rule
-from gossamer.models.surgery import made_sparse, replace
+from gossamer.models.rules import Rule
+from gossamer.models.surgery import made_sparse
+from gossamer.models.weights import all_weights
 from gossamer.ops.sparsified import Output
 from gossamer.ops.sparsify import sparsify
 from gossamer.patterns import KeepAll
@@ -79,16 +80,16 @@ class SparsityBuilder:
         format = Masked() if out_format is None else as_format(out_format)
         anew = inline_sparsifier is not None or external_sparsifier is not None
         last = initial if external_sparsifier is None and not anew else external_sparsifier
-        rule = Output.of((inline_sparsifier, tmp_format, last, format)) if anew or every is not None else None
-        if rule is not None:
-            check_rule(rule, every)
+        rule = None
+        if anew or every is not None:
+            rule = Rule(Output.of((inline_sparsifier, tmp_format, last, format)), 1 if every is None else every)
+            rule.check()
 
         def step(model: nn.Module, target: str) -> None:
-            parameter = model.get_parameter(target)
-            dense = parameter.detach().to_dense() if isinstance(parameter, SparseTensor) else parameter.detach()
-            replace(parameter, sparsify(dense, initial, format))
-            if rule is not None and isinstance(parameter, SparseTensor):
-                set_rule(parameter, rule, 1 if every is None else every)
+            weight = all_weights(model)[target]
+            weight.become(sparsify(weight.dense(), initial, format), format=format)
+            if rule is not None and weight.held is not None:
+                weight.held.rule = replace(rule)
 
         self._add("weight", name, self._parameters(), "parameter", step)
 
@@ -104,10 +105,7 @@ class SparsityBuilder:
         spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
 
         def step(model: nn.Module, target: str) -> None:
-            parameter = model.get_parameter(target)
-            if isinstance(parameter, SparseTensor):
-                parameter.grad_format = Dense()  # the whole gradient, for the sparsifiers to choose from
-            parameter.register_hook(spec.apply)
+            all_weights(model)[target].sparsify_gradient(spec)
 
         self._add("weight_grad", name, self._parameters(), "parameter", step)
 
@@ -163,7 +161,7 @@ class SparsityBuilder:
     # -- collecting what was asked for
 
     def _parameters(self) -> list[str]:
-        return [name for name, _ in self._model.named_parameters()]
+        return list(all_weights(self._model))
 
     def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]) -> None:
         for target in matching(name, known, what):
@@ -177,7 +175,7 @@ class SparsityBuilder:
             if operator:
                 OperatorFormats.of(module).add(operator, spec, gradient)
             else:
-                module.register_forward_hook(lambda _m, _a, out: format_output(out, spec, gradient))
+                module.register_forward_hook(FormatOutput(spec, gradient))
 
         modules = [n for n, _ in self._model.named_modules() if n]
         for target in matching(path, modules, "module"):

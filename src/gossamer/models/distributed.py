@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Structure
-from gossamer.models.surgery import sparse_parameters
+from gossamer.models.masked import MaskedParameter
+from gossamer.models.weights import sparse_weights
 
 
 def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -50,16 +50,20 @@ def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.
 def _kept(bucket: GradBucket) -> Tensor | None:
     """Places in the bucket that are sent: all of a dense parameter, the stored positions of a sparse one."""
     parameters = bucket.parameters()
-    sparse = [isinstance(p, SparseTensor) and p.grad_format is None for p in parameters]
-    if not any(sparse):
+    masks = [p.mask() if isinstance(p, MaskedParameter) and not _whole(p) else None for p in parameters]
+    if all(mask is None for mask in masks):
         return None
     places, offset = [], 0
-    for p, is_sparse in zip(parameters, sparse, strict=True):
-        count = p.numel()
-        keys = p.structure.entries().keys if is_sparse else torch.arange(count, device=p.device)  # type: ignore[attr-defined]
-        places.append(keys + offset)
-        offset += count
+    for p, mask in zip(parameters, masks, strict=True):
+        kept = torch.arange(p.numel(), device=p.device) if mask is None else torch.nonzero(mask.view(-1)).squeeze(1)
+        places.append(kept + offset)
+        offset += p.numel()
     return torch.cat(places)
+
+
+def _whole(parameter: MaskedParameter) -> bool:
+    """Does its gradient count at every position in this step?"""
+    return parameter.home is not None and parameter.home.held.whole
 
 
 def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Module:
@@ -91,8 +95,9 @@ def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Mod
     """
     if not (dist.is_available() and dist.is_initialized()):
         return model
-    for parameter in sparse_parameters(model).values():
-        parts = [parameter._values, *parameter.structure.arrays.values()]
+    for weight in sparse_weights(model).values():
+        tensor = weight.sparse()
+        parts = [tensor._values, *tensor.structure.arrays.values()]
         sizes: list[Any] = [(tuple(p.shape), p.dtype) for p in parts]
         dist.broadcast_object_list(sizes, source, group=group)
         mine = dist.get_rank(group) == source
@@ -103,19 +108,11 @@ def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Mod
         for part in received:
             _broadcast(part, source, group)
         if not mine:
-            _adopt(parameter, received)
+            arrays = dict(zip(tensor.structure.arrays, received[1:], strict=True))
+            weight.become(SparseTensor.from_arrays(weight.format, weight.shape, received[0], arrays))
     return model
 
 
 def _broadcast(part: Tensor, source: int, group: Any) -> None:
     """Broadcast, masks as bytes: not every backend knows bool."""
     dist.broadcast(part.view(torch.uint8) if part.dtype == torch.bool else part, source, group=group)
-
-
-def _adopt(parameter: SparseTensor, parts: list[Tensor]) -> None:
-    names = parameter.structure.arrays
-    arrays = dict(zip(names, parts[1:], strict=True))
-    structure = Structure(parameter.format, parameter._dense_shape, arrays, parts[0].device)
-    structure.check(parts[0])
-    parameter._values = parts[0]
-    parameter._set_structure(structure)

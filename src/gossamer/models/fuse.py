@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
 from gossamer.formats import PackedVNM
+from gossamer.models.modules import dense_class, held_by, rebase
 from gossamer.ops.linear import Activation, linear, linear_in_order
 
 #: Above so many tokens, packed V:N:M reads activations feature by feature.
@@ -15,31 +13,20 @@ _MANY = 64
 
 
 class FusedLinear(nn.Linear):
-    """A linear layer that applies its activation, made by :func:`fuse_` of one that has been packed.
-
-    Parameters
-    ----------
-    layer
-        Whose parameters it takes over.
-    activation
-        As in :func:`gossamer.linear`.
+    """A linear layer that applies its activation: what :func:`fuse_` lets a packed one become.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU())
     >>> model = fuse_(gs.sparsify_(model, "2:4", format=gs.formats.PackedVNM("all", 2, 4)))
-    >>> model[0]
-    FusedLinear(in_features=64, out_features=64, bias=True, activation=relu)
+    >>> isinstance(model[0], FusedLinear), model[0].activation
+    (True, 'relu')
     """
 
-    def __init__(self, layer: nn.Linear, activation: Activation | None = None) -> None:
-        nn.Module.__init__(self)
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-        self.weight, self.bias = layer.weight, layer.bias
-        self.training = layer.training
-        self.activation: Activation | None = activation
-        self.first = self.last = False  # of a chain of packed layers
+    activation: Activation | None = None
+    #: Is it the first, or the last, of a chain of packed layers?
+    first = last = False
 
     def forward(self, input: Tensor) -> Tensor:
         if not (self.first or self.last) or input.numel() <= _MANY * self.in_features:
@@ -75,10 +62,11 @@ def _fuse_one(chain: nn.Sequential) -> None:
         module = chain[i]  # as it is now: an activation may have become an identity
         if _packed(module):
             after = _activation(chain[i + 1]) if i + 1 < len(chain) else None
-            chain[i] = fused = FusedLinear(module, after)  # type: ignore[arg-type]
+            rebase(module, FusedLinear)
+            module.activation = after  # type: ignore[assignment]
             if after is not None:
                 chain[i + 1] = nn.Identity()
-            run.append(fused)
+            run.append(module)  # type: ignore[arg-type]
         elif not isinstance(module, nn.Identity):
             _close(run)
             run = []
@@ -90,9 +78,9 @@ def _close(run: list[FusedLinear]) -> None:
         run[0].first = run[-1].last = True
 
 
-def _packed(module: Any) -> bool:
-    weight = getattr(module, "weight", None)
-    return type(module) is nn.Linear and isinstance(weight, SparseTensor) and isinstance(weight.format, PackedVNM)
+def _packed(module: nn.Module) -> bool:
+    held = held_by(module).get("weight")
+    return held is not None and dense_class(module) is nn.Linear and isinstance(held.format, PackedVNM)
 
 
 def _activation(module: nn.Module) -> Activation | None:

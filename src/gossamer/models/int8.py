@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
+from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.surgery import made_sparse, put
 from gossamer.ops.packed import linear_int8
@@ -39,14 +41,18 @@ class Int8Linear(nn.Module):
     """
 
     scale: Tensor
+    weight: Any  # a property once the weight is sparse
 
     def __init__(self, weight: Tensor, scale: Tensor, bias: nn.Parameter | None, inputs_first: bool = False) -> None:
         super().__init__()
         self.inputs_first = inputs_first
         self.kernels = native.load()  # asked once: a trace can't
-        self.weight = nn.Parameter(weight, requires_grad=False)
+        plain = weight._values if isinstance(weight, SparseTensor) else weight
+        self.register_parameter("weight", nn.Parameter(plain, requires_grad=False))
         self.register_buffer("scale", scale)
         self.bias = bias
+        if isinstance(weight, SparseTensor):
+            hold_stored(self, "weight", weight.structure)
 
     @classmethod
     def empty_like(cls, layer: nn.Module) -> Int8Linear:
@@ -69,10 +75,9 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
-        weight = self.weight
-        assert isinstance(weight, SparseTensor)
-        if self.kernels and weight._values.device.type == "cpu":
-            return linear_int8(x, weight, self.scale, self.bias)
+        values: Any = self._parameters["weight_values"]
+        if self.kernels and values.device.type == "cpu":
+            return linear_int8(x, values, self.structure_of("weight"), self.scale, self.bias)  # type: ignore[operator]
         return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
 
     def dense(self) -> Tensor:
@@ -161,7 +166,7 @@ def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
     >>> bool((gs.nn.quantize_(model)(x) - before).abs().max() < 0.01)
     True
     """
-    layers = {n: m for n, m in model.named_modules() if (type(m) is nn.Linear or inputs_first(m)) and _packed(m)}
+    layers: dict[str, Any] = {n: m for n, m in model.named_modules() if _packed(m)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no packed linear layer: call gs.pack_ first")
     made: dict[int, Int8Linear] = {}
@@ -171,7 +176,8 @@ def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
         layer = layers[name]
         new = made.get(id(layer))
         if new is None:
-            small = quantize(layer.weight.detach())
+            with torch.no_grad():
+                small = quantize(layer.weight)
             new = made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, inputs_first(layer))
             new.train(layer.training)
         if not name:
@@ -189,12 +195,13 @@ def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
             layer = model.get_submodule(name)
         except AttributeError:
             continue  # whoever loads says that it is missing
-        if type(layer) is nn.Linear or inputs_first(layer):
+        if dense_class(layer) is nn.Linear or inputs_first(layer):
             put(model, name, Int8Linear.empty_like(layer))
             taken[name] = layer
     return taken
 
 
 def _packed(module: nn.Module) -> bool:
-    weight = module.weight
-    return isinstance(weight, SparseTensor) and isinstance(weight.format, PackedRows) and weight.is_floating_point()
+    held = held_by(module).get("weight")
+    layer = dense_class(module) is nn.Linear or inputs_first(module)
+    return layer and held is not None and isinstance(held.format, PackedRows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,17 @@ def format_output(out: Any, spec: Output, gradient: bool) -> Any:
     if isinstance(out, (tuple, list)) and out:
         return type(out)((format_output(out[0], spec, gradient), *out[1:]))
     raise TypeError(f"a module's output must be a tensor or a tuple that starts with one, not {type(out).__name__}")
+
+
+@dataclass(frozen=True)
+class FormatOutput:
+    """A forward hook that takes the output of a module through a format; it is copied and pickled with the module."""
+
+    spec: Output
+    gradient: bool
+
+    def __call__(self, module: nn.Module, args: Any, out: Any) -> Any:
+        return format_output(out, self.spec, self.gradient)
 
 
 class _Named(TorchFunctionMode):
@@ -53,6 +65,9 @@ class OperatorFormats:
     def __init__(self) -> None:
         self.specs: dict[tuple[str, bool], Output] = {}
         self.running: list[_Named] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"specs": self.specs, "running": []}
 
     @staticmethod
     def of(module: nn.Module) -> OperatorFormats:

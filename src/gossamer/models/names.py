@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from torch import nn
+
+from gossamer.models.modules import dense_class
+from gossamer.models.weights import Weight, all_weights
 
 Where = str | Sequence[str] | Callable[[str], bool] | None
 
@@ -44,21 +48,23 @@ def _suggestion(name: str, known: list[str]) -> str:
 
 def inputs_first(module: nn.Module) -> bool:
     """Does it hold its weight as [inputs, outputs]? Conv1D of transformers does, a Linear by another name."""
-    return type(module).__name__ == "Conv1D" and not isinstance(module, nn.Conv1d)
+    return dense_class(module).__name__ == "Conv1D" and not isinstance(module, nn.Conv1d)
 
 
-def layer_weights(model: nn.Module) -> dict[str, nn.Parameter]:
+def layer_weights(model: nn.Module) -> dict[str, Weight]:
     """Return the weights of the layers that can be made sparse, by name; a tied one only once."""
-    found: dict[str, nn.Parameter] = {}
-    seen: set[int] = set()
-    for path, module in model.named_modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            layer = isinstance(module, LAYERS) or inputs_first(module)
-            attention = isinstance(module, nn.MultiheadAttention) and name.endswith("proj_weight")
-            if ((layer and name == "weight") or attention) and id(parameter) not in seen:
-                seen.add(id(parameter))
-                found[f"{path}.{name}" if path else name] = parameter
+    found = {}
+    for weight in all_weights(model).values():
+        names = [name for name, place in zip(weight.names, weight.places, strict=True) if _is_layer(*place)]
+        if names:
+            found[names[0]] = replace(weight, name=names[0])
     return found
+
+
+def _is_layer(module: nn.Module, name: str) -> bool:
+    if isinstance(module, nn.MultiheadAttention):
+        return name.endswith("proj_weight")
+    return name == "weight" and (isinstance(module, LAYERS) or inputs_first(module))
 
 
 def chosen(names: Iterable[str], where: Where) -> list[str]:

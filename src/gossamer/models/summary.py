@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
-from gossamer.models.names import LAYERS
+from gossamer.models.modules import dense_class
+from gossamer.models.names import LAYERS, inputs_first
+from gossamer.models.weights import Weight, all_weights
 
 
 @dataclass(frozen=True)
@@ -83,14 +84,16 @@ def summary(model: nn.Module) -> Summary:
     >>> [(r.name, r.format, r.density) for r in s.rows]
     [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
     """
-    return Summary(tuple(_row(name, p) for name, p in model.named_parameters()))
+    return Summary(tuple(_row(name, weight) for name, weight in all_weights(model).items()))
 
 
-def _row(name: str, p: Tensor) -> Row:
-    dense = p.numel() * p.element_size()
-    if isinstance(p, SparseTensor):
-        return Row(name, tuple(p.shape), str(p.format), p.density, p.nbytes, dense)
-    return Row(name, tuple(p.shape), "Dense()", 1.0, dense, dense)
+def _row(name: str, weight: Weight) -> Row:
+    shape, size = tuple(weight.shape), weight.parameter.element_size()
+    dense = weight.shape.numel() * size
+    if not weight.is_sparse:
+        return Row(name, shape, "Dense()", 1.0, dense, dense)
+    tensor = weight.sparse()
+    return Row(name, shape, str(weight.format), tensor.density, tensor.nbytes, dense)
 
 
 @dataclass(frozen=True)
@@ -131,15 +134,15 @@ def count_flops(model: nn.Module, inputs: Any) -> Flops:
             weight: Tensor = module.weight  # type: ignore[assignment]
             outputs = output.shape[-1] if weight.dim() == 2 else output.shape[1]
             uses = output.numel() // max(outputs, 1)
-            if type(module).__name__.startswith("ConvTranspose"):
+            if dense_class(module).__name__.startswith("ConvTranspose"):
                 uses = args[0].numel() // max(args[0].shape[1], 1)
-            kept = weight.nnz if isinstance(weight, SparseTensor) else weight.numel()
+            kept = weight.nnz if hasattr(weight, "nnz") else weight.numel()
             before = counts.get(name, (0, 0))
             counts[name] = (before[0] + 2 * uses * kept, before[1] + 2 * uses * weight.numel())
 
         return count
 
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS) or type(m).__name__ == "Conv1D"]
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS) or inputs_first(m)]
     handles = [module.register_forward_hook(hook(name)) for name, module in layers]
     args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
     kwargs = inputs if isinstance(inputs, dict) else {}

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Format, Masked, as_format
+from gossamer.formats import Dense, Format, Masked, as_format
+from gossamer.models import hf
 from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
+from gossamer.models.weights import Weight, sparse_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
 
 How = Pattern | Sparsifier | str | None
 
-#: Called with each model whose weights were made sparse: other libraries want to know how to save it.
-listeners: list[Callable[[nn.Module], object]] = []
-
 
 def made_sparse(model: nn.Module) -> None:
-    """Tell whoever wants to know that weights of this model are sparse now."""
-    for listener in listeners:
-        listener(model)
+    """Note that weights of this model are sparse now: transformers has to know how to save it."""
+    hf.attach(model)
 
 
 def sparsify_(
@@ -68,26 +65,26 @@ def sparsify_(
         raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
     names = chosen(weights, where)
     if where is None and not isinstance(how, Mapping):
-        names = [name for name in names if id(weights[name]) not in _embedded(model)]
+        names = [name for name in names if not _is_embedding(weights[name])]
         if not names:
             raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
     plan = _plan(how, names)
-    turned = {id(m.weight) for m in model.modules() if inputs_first(m)}
     made: dict[str, Tensor] = {}
     for sparsifier in dict.fromkeys(plan.values()):
-        names = [n for n, s in plan.items() if s == sparsifier]
-        dense = {n: _dense(weights[n]) for n in names}
-        masks = sparsifier.mask_many({n: w.t() if id(weights[n]) in turned else w for n, w in dense.items()})
-        for n in names:
-            made[n] = apply_mask(dense[n], masks[n].t() if id(weights[n]) in turned else masks[n], format)
+        same = [n for n, s in plan.items() if s == sparsifier]
+        dense = {n: weights[n].dense() for n in same}
+        turned = {n for n in same if inputs_first(weights[n].module)}
+        masks = sparsifier.mask_many({n: w.t() if n in turned else w for n, w in dense.items()})
+        for n in same:
+            made[n] = apply_mask(dense[n], masks[n].t() if n in turned else masks[n], format)
     for name, tensor in made.items():
-        replace(weights[name], tensor)
+        weights[name].become(tensor, format=format)
     made_sparse(model)
     return model
 
 
-def _embedded(model: nn.Module) -> set[int]:
-    return {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
+def _is_embedding(weight: Weight) -> bool:
+    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module, _ in weight.places)
 
 
 def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifier]:
@@ -101,26 +98,6 @@ def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifie
         for name in by_layer(glob, names):
             plan.setdefault(name, sparsifier)
     return {name: sparsifier for name, sparsifier in plan.items() if sparsifier is not None}
-
-
-def _dense(parameter: Tensor) -> Tensor:
-    value = parameter.detach()
-    return value.to_dense() if isinstance(value, SparseTensor) else value
-
-
-def replace(parameter: Tensor, value: Tensor) -> None:
-    """Let a parameter hold another tensor without becoming another object."""
-    fresh = nn.Parameter(value, parameter.requires_grad)
-    grad = parameter.grad
-    parameter.grad = None
-    try:
-        torch.utils.swap_tensors(parameter, fresh)
-    except RuntimeError as error:
-        parameter.grad = grad
-        raise RuntimeError(
-            "a weight can't be replaced while a graph of autograd still uses it: finish backward(), or delete the "
-            f"outputs of the last forward pass first ({error})"
-        ) from error
 
 
 def densify_(model: nn.Module) -> nn.Module:
@@ -138,9 +115,8 @@ def densify_(model: nn.Module) -> nn.Module:
             if not path:
                 return module.as_dense()
             put(model, path, module.as_dense())
-    for parameter in list(model.parameters()):
-        if isinstance(parameter, SparseTensor):
-            replace(parameter, parameter.detach().to_dense())
+    for weight in sparse_weights(model).values():
+        weight.become(weight.dense(), None, Dense())
     return model
 
 
@@ -150,6 +126,13 @@ def put(model: nn.Module, name: str, module: nn.Module) -> None:
     setattr(model.get_submodule(path), last, module)
 
 
-def sparse_parameters(model: nn.Module) -> dict[str, SparseTensor]:
-    """Return the sparse parameters of a model by name."""
-    return {n: p for n, p in model.named_parameters() if isinstance(p, SparseTensor)}
+def sparse_parameters(model: nn.Module) -> dict[str, Any]:
+    """Return the sparse weights of a model by name: masked parameters, and SparseTensors for the other formats.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.nn.sparse_parameters(gs.sparsify_(torch.nn.Linear(8, 8), "75%"))["weight"].nnz
+    16
+    """
+    return {name: getattr(*weight.places[0]) for name, weight in sparse_weights(model).items()}

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, tracked, values_of
-from gossamer.formats import BSR, CSR, Dense, Format, PackedNM, PackedVNM
+from gossamer.formats import BSR, CSR, Dense, Format, PackedNM, PackedVNM, Structure
 from gossamer.formats.packed import PackedRows
 from gossamer.kernels.blocks import operators as block_kernels
 from gossamer.kernels.blocks.operators import Blocks, blocks_of
@@ -180,10 +180,13 @@ def _product(x: Tensor, weight: SparseTensor, bias: Tensor | None, activation: i
 
 def _rows(weight: SparseTensor) -> Rows | Blocks:
     """What the operators take, kept with the structure."""
-    of = blocks_of if isinstance(weight.format, BSR) else rows_of
+    return _arrays_of(weight.structure if torch.compiler.is_compiling() else weight._structure)
+
+
+def _arrays_of(structure: Structure) -> Rows | Blocks:
+    of = blocks_of if isinstance(structure.format, BSR) else rows_of
     if torch.compiler.is_compiling():
-        return of(weight.structure)
-    structure = weight._structure
+        return of(structure)
     known = structure.__dict__.get("_rows")
     if known is None:
         known = structure.__dict__["_rows"] = of(structure)
@@ -204,14 +207,14 @@ def _native(t: Tensor) -> Tensor:
     return t if t.dtype in NATIVE else t.float()
 
 
-def linear_int8(x: Tensor, weight: SparseTensor, scale: Tensor, bias: Tensor | None) -> Tensor:
+def linear_int8(x: Tensor, values: Tensor, structure: Structure, scale: Tensor, bias: Tensor | None) -> Tensor:
     """Return x @ weight.T + bias for a packed weight of int8 values and the scales of its rows."""
-    arrays, sizes = _rows(weight)
+    arrays, sizes = _arrays_of(structure)
     flat = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
     flat = (flat if flat.dtype is torch.float32 else flat.float()).contiguous()
     scale = scale if scale.dtype is torch.float32 else scale.float()
     shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
-    out = _int8_op(*arrays, weight._component("_values"), scale, flat, shift, *sizes, 0)
+    out = _int8_op(*arrays, values, scale, flat, shift, *sizes, 0)
     out = out if x.dim() == 2 else out.view(*x.shape[:-1], out.shape[-1])
     return out if x.dtype is torch.float32 else out.to(x.dtype)
 

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.formats import Format
+from gossamer.formats import Format, Masked
 from gossamer.models.names import Where, by_layer, chosen
-from gossamer.models.surgery import made_sparse, replace
-from gossamer.ops.sparsify import apply_mask
+from gossamer.models.surgery import made_sparse
 from gossamer.patterns import Pattern, Unstructured, as_pattern
 from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, add_gradients, run, samples
@@ -127,6 +126,10 @@ class Job:
         self.batches = batches
         self.format = format
         self.store = None if checkpoint is None else Checkpoint(checkpoint, self._task(), self.layers)
+        for layer in self.layers.values():
+            held = layer.source.held
+            if held is not None and held.is_stored:  # calibration runs with dense weights
+                layer.source.become(layer.dense(), layer.source.mask(), Masked())
         with _evaluating(self.model), progress("pruning", len(self.layers), show_progress) as tell:
             for name, error, steps in self._work():
                 tell(name, error, steps)
@@ -185,7 +188,7 @@ class Job:
             self.fishers.pop(name, None)
             yield name, self.rows[name].error, 1
         for name, (weight, mask) in made.items():
-            replace(self.layers[name].parameter, apply_mask(weight, mask, self.format))
+            self.layers[name].source.become(weight, mask, self.format)
             self.masks[name] = mask
 
     @torch.no_grad()

@@ -12,8 +12,9 @@ from math import prod
 
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
+from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first, layer_weights
+from gossamer.models.weights import Weight
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,23 @@ class Layer:
     """
 
     name: str
-    parameter: nn.Parameter
+    source: Weight
     turned: bool  # inputs first: transformers' Conv1D
     calibrated: bool  # do we know which activations its columns meet?
 
     @property
+    def parameter(self) -> nn.Parameter:
+        """What is trained."""
+        return self.source.parameter
+
+    @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the parameter."""
-        return tuple(self.parameter.shape)
+        """Shape of the weight."""
+        return tuple(self.source.shape)
 
     def dense(self) -> Tensor:
-        """The weight as an ordinary tensor (a copy only where it is sparse)."""
-        value = self.parameter.detach()
-        return value.to_dense() if isinstance(value, SparseTensor) else value
+        """The weight as an ordinary tensor (a copy only where it is stored)."""
+        return self.source.dense()
 
     def matrix(self, weight: Tensor) -> Tensor:
         """A tensor of the parameter's shape as [outputs, columns]."""
@@ -66,15 +71,10 @@ def prunable(model: nn.Module) -> dict[str, Layer]:
 
     Those that :func:`gossamer.sparsify_` takes, less output layers that are tied to an embedding.
     """
-    embedded = {id(p) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) for p in m.parameters()}
-    owners: dict[int, nn.Module] = {}
-    for module in model.modules():
-        for parameter in module.parameters(recurse=False):
-            owners.setdefault(id(parameter), module)
     found = {}
-    for name, parameter in layer_weights(model).items():
-        if id(parameter) in embedded:
+    for name, weight in layer_weights(model).items():
+        if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module, _ in weight.places):
             continue
-        owner = owners[id(parameter)]
-        found[name] = Layer(name, parameter, inputs_first(owner), not type(owner).__name__.startswith("ConvTranspose"))
+        transposed = dense_class(weight.module).__name__.startswith("ConvTranspose")
+        found[name] = Layer(name, weight, inputs_first(weight.module), not transposed)
     return found

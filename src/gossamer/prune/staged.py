@@ -9,11 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.models.names import Where
-from gossamer.models.surgery import made_sparse, replace
-from gossamer.ops.sparsify import apply_mask
+from gossamer.models.surgery import made_sparse
 from gossamer.patterns import NM, VNM, GroupedNM, Pattern
 from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, gather, run
@@ -129,7 +127,7 @@ def gradual(
                 entry["trained"] = float(metric(model))
             history.append(entry)
     for layer, mask in masks.items():
-        replace(layer.parameter, apply_mask(layer.dense(), mask, format))
+        layer.source.become(layer.dense(), mask, format)
     made_sparse(model)
     after = history[-1].get("trained")
     seconds = time.perf_counter() - started
@@ -154,8 +152,8 @@ def _shares(steps: int, stages: int, recover: float) -> list[int]:
 def _densify(layers: Mapping[Layer, Pattern]) -> None:
     """Train in dense tensors: pruned values are put back to zero after each step, at no cost to speak of."""
     for layer in layers:
-        if isinstance(layer.parameter, SparseTensor):
-            replace(layer.parameter, layer.dense())
+        if layer.source.is_sparse:
+            layer.source.become(layer.dense(), None, Dense())
 
 
 def _train(

@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from gossamer.core.tensor import SparseTensor
 from gossamer.models.names import layer_weights
 from gossamer.prune.capture import Capture
 from gossamer.prune.curvature import Gram
@@ -58,7 +57,7 @@ def find_blocks(model: nn.Module) -> list[str]:
     >>> find_blocks(nn.Linear(2, 2))
     ['']
     """
-    prunable = {id(p) for p in layer_weights(model).values()}
+    prunable = {id(weight.parameter) for weight in layer_weights(model).values()}
     return _split(model, "", prunable)
 
 
@@ -127,7 +126,8 @@ class Walk:
 
     def _reached(self, blocks: list[str]) -> bool:
         """Does the model use weights of these blocks, though it never runs them?"""
-        inside = {n: p for n, p in layer_weights(self.model).items() if any(n.startswith(f"{b}.") for b in blocks)}
+        weights = {n: weight.parameter for n, weight in layer_weights(self.model).items()}
+        inside = {n: p for n, p in weights.items() if any(n.startswith(f"{b}.") for b in blocks)}
         if not inside:
             return False
         with torch.no_grad(), Capture(inside) as capture:
@@ -241,7 +241,7 @@ class Walk:
         if self.visiting[0] != name:
             state = {**dict(block.named_parameters()), **dict(block.named_buffers())}
             self.visiting = (name, {})  # the last ones leave before the next ones come
-            self.visiting = (name, {f"block.{n}": _dense(t).to(self.device) for n, t in state.items()})
+            self.visiting = (name, {f"block.{n}": t.detach().to(self.device) for n, t in state.items()})
         return self.visiting[1]
 
     def _home(self, block: nn.Module) -> torch.device:
@@ -276,8 +276,3 @@ def _as_forward(name: str, forward: Callable[..., Any], patch: Callable[..., Any
 
 def _without_data(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor, device="meta")
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    value = tensor.detach()
-    return value.to_dense() if isinstance(value, SparseTensor) else value

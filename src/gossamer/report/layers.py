@@ -19,6 +19,7 @@ from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
+from gossamer.models.weights import all_weights
 from gossamer.ops import explain
 from gossamer.report.masks import Picture, picture
 from gossamer.report.recognise import recognise
@@ -97,25 +98,29 @@ class Weight:
 
 def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
-    layers = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if _is_layer(m)}
-    measured = {n: m for n, m in layers.items() if isinstance(m, nn.Linear | nn.Conv2d) or inputs_first(m)}
-    eights = {f"{path}.weight".lstrip("."): m for path, m in model.named_modules() if isinstance(m, Int8Linear)}
+    weights = all_weights(model)
+    measured = {n: w for n, w in weights.items() if n.endswith("weight") and _is_measured(w.module)}
     seen = shapes_of(model, example, measured)
-    for name, parameter in model.named_parameters():
-        module = measured.get(name)
-        if name not in layers and not isinstance(parameter, SparseTensor):
+    for name, weight in weights.items():
+        module: Any = weight.module if name in measured else None
+        if not (weight.is_sparse or (weight.places[0][1] == "weight" and _is_layer(weight.module))):
             continue
-        value, turned = parameter.detach(), module is not None and inputs_first(module)
+        value = weight.sparse() if weight.is_sparse else weight.dense()
+        turned = module is not None and inputs_first(module)
         cases: list[tuple[str, int, tuple[int, ...]]] = []
         if module is not None and not isinstance(module, nn.Conv2d):
             cases += [(_title(n), n, (n, value.shape[0 if turned else 1])) for n in tokens]
         if module is not None:
             cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]
-        eight = eights.get(name)
+        eight = weight.module if isinstance(weight.module, Int8Linear) else None
         if eight is not None:
             cases += [(_title(n), n, (n, eight.in_features)) for n in tokens]
         call: Call = F.linear if module is None else call_of(module)
         yield Weight(name, value, call, tuple(cases), turned or (eight is not None and eight.inputs_first), eight)
+
+
+def _is_measured(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear | nn.Conv2d) or inputs_first(module)
 
 
 def _is_layer(module: nn.Module) -> bool:

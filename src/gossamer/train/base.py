@@ -1,6 +1,6 @@
 """The life cycle that all methods share. A method is a subclass that says which mask a layer gets.
 
-1. Made: layers are found, budgets shared out, first masks drawn, weights become Masked SparseTensors.
+1. Made: layers are found, budgets shared out, first masks drawn, weights become masked parameters.
 2. The optimizer steps: hooks take the dense gradient where one was asked for, and hand the optimizer the masked one.
 3. ``method.step()`` counts the step and, where one is due, updates the masks. What is dropped takes its optimizer
    state with it, what grows starts at 0 in weight and momentum. Then a dense gradient is asked for if the next step
@@ -17,15 +17,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, as_format
 from gossamer.models.names import Where
-from gossamer.models.surgery import made_sparse, replace
+from gossamer.models.surgery import made_sparse
+from gossamer.models.weights import Weight
 from gossamer.train import checks
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.gradients import Gradients
 from gossamer.train.history import History
-from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of, sparse
+from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of
 from gossamer.train.rules import random, top
 from gossamer.train.schedules import Schedule, as_schedule
 from gossamer.train.shards import clear, is_sharded
@@ -144,7 +144,7 @@ class Method:
         self._agree()
         self._sow()
         made_sparse(model)
-        self.gradients = Gradients(checks.unwrapped(model), self.layers, self._mean)
+        self.gradients = Gradients(self.layers, self._mean)
         self.history = History(self.layers)
         self._hooks = [
             optimizer.register_step_pre_hook(self._before_step),
@@ -197,9 +197,9 @@ class Method:
     @torch.no_grad()
     def apply(self) -> None:
         """Update all masks now, weight by weight: no more than one has a dense gradient made for it at a time."""
-        for parameter in self.gradients.parameters:
-            layers = [layer for layer in self.layers if layer.parameter is parameter]
-            grad = self.gradients.of(parameter) if self.needs_gradient else None
+        for weight in self.gradients.weights:
+            layers = [layer for layer in self.layers if layer.source is weight]
+            grad = self.gradients.of(weight.parameter) if self.needs_gradient else None
             masks: list[Tensor | None] = []
             for layer in layers:
                 layer.grad = None if grad is None else layer.matrix(grad)
@@ -226,41 +226,35 @@ class Method:
     def _sow(self) -> None:
         """Draw the first masks, and make the weights sparse."""
         masks = [self.start(layer) for layer in self.layers]
-        by_parameter: dict[int, tuple[Any, Tensor, Tensor]] = {}
+        by_weight: dict[int, tuple[Weight, Tensor, Tensor]] = {}
         for layer, mask in zip(self.layers, masks, strict=True):
-            parameter = layer.parameter
-            if id(parameter) not in by_parameter:
-                values = dense_of(parameter).clone()
-                by_parameter[id(parameter)] = parameter, values, torch.zeros_like(values, dtype=torch.bool)
-            _, values, whole = by_parameter[id(parameter)]
+            if id(layer.source) not in by_weight:
+                values = dense_of(layer.source).clone()
+                by_weight[id(layer.source)] = layer.source, values, torch.zeros_like(values, dtype=torch.bool)
+            _, values, whole = by_weight[id(layer.source)]
             layer.put(whole, mask)
             gain = 1.0 if layer.last or layer.rows is not None else 2.0  # no ReLU after a classifier or a projection
             layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng, gain))
-        for parameter, values, whole in by_parameter.values():
-            format = self._format_of(parameter)
-            if is_sharded(parameter):
-                become(parameter, values, whole)
-            else:
-                replace(parameter, sparse(values, whole, format))
-            self._settle(parameter)
+        for weight, values, whole in by_weight.values():
+            become(weight, values, whole, self._format_of(weight.parameter))
+            self._settle(weight)
 
     def _set(self, layers: Sequence[Layer], masks: Sequence[Tensor | None], moments: str = "zero") -> None:
         """Give the weights their new masks, and the optimizer state with them."""
-        wanted: dict[int, tuple[SparseTensor, Tensor]] = {}
+        wanted: dict[int, tuple[Weight, Tensor]] = {}
         for layer, mask in zip(layers, masks, strict=True):
             if mask is not None:
-                parameter = layer.parameter
-                if id(parameter) not in wanted:
-                    wanted[id(parameter)] = parameter, mask_of(parameter).clone()
-                layer.put(wanted[id(parameter)][1], mask)
-        for parameter, whole in wanted.values():
-            grown = whole & ~mask_of(parameter) if moments == "mean" else None
-            become(parameter, None, whole)
-            self._settle(parameter, grown)
+                if id(layer.source) not in wanted:
+                    wanted[id(layer.source)] = layer.source, mask_of(layer.source).clone()
+                layer.put(wanted[id(layer.source)][1], mask)
+        for weight, whole in wanted.values():
+            grown = whole & ~mask_of(weight) if moments == "mean" else None
+            become(weight, None, whole)
+            self._settle(weight, grown)
 
-    def _settle(self, parameter: SparseTensor, grown: Tensor | None = None) -> None:
+    def _settle(self, weight: Weight, grown: Tensor | None = None) -> None:
         """Let the optimizer state have the mask of its weight."""
-        settle(self.optimizer, parameter, grown)
+        settle(self.optimizer, weight, grown)
 
     def _format_of(self, parameter: Tensor) -> Format:
         """The format of a weight: what was asked for, for matrices."""
@@ -281,11 +275,11 @@ class Method:
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
         if _has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
-            for layer in self.layers:
-                self._settle(layer.parameter)
-        for parameter in self.gradients.parameters:
-            if is_sharded(parameter):
-                clear(parameter, parameter)
+            for weight in self.gradients.weights:
+                self._settle(weight)
+        for weight in self.gradients.weights:
+            if is_sharded(weight.parameter):
+                clear(weight.parameter, weight.parameter)
 
     def _mean(self, grad: Tensor) -> Tensor:
         if self._alone():

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
 from gossamer.train.layers import Layer
 from gossamer.train.shards import is_sharded
 
@@ -50,7 +49,7 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for layer in layers:
         parameter: Any = layer.parameter
-        if isinstance(parameter, SparseTensor):
+        if layer.source.is_sparse:
             raise ValueError(f"{layer.name} is sparse already: call gs.densify_(model) first, or close the method")
         if type(parameter) is not nn.Parameter and not is_sharded(parameter):
             kind = type(parameter).__name__

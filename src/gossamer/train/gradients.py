@@ -2,7 +2,7 @@
 
 How depends on how a weight is stored:
 
-- Masked: the gradient has all positions anyway; it is asked for with ``grad_format``.
+- Masked: backward gives all positions anyway; they are collected on their way to ``.grad``, which has the kept ones.
 - A smaller format, in ``nn.Linear``: the gradient is never dense. Its two factors, the inputs and the gradients of the
   outputs, are kept, and multiplied when the layer's turn has come. Elsewhere as for Masked.
 - Sharded by FSDP: each rank keeps its reduced rows; they are gathered when the layer's turn has come.
@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor, gather
-from gossamer.formats import Dense, Masked
+from gossamer.models.modules import dense_class
+from gossamer.models.weights import Weight
 from gossamer.train.layers import Layer
 from gossamer.train.shards import clear, is_sharded, whole
 
@@ -25,47 +25,47 @@ from gossamer.train.shards import clear, is_sharded, whole
 class Gradients:
     """The dense gradients of some layers; ``mean`` averages one over the ranks."""
 
-    def __init__(self, model: nn.Module, layers: Sequence[Layer], mean: Callable[[Tensor], Tensor]) -> None:
-        self.parameters = list({id(layer.parameter): layer.parameter for layer in layers}.values())
+    def __init__(self, layers: Sequence[Layer], mean: Callable[[Tensor], Tensor]) -> None:
+        self.weights = list({id(layer.parameter): layer.source for layer in layers}.values())
         self._mean = mean
         self._wanted = False
         self._kept: dict[int, Any] = {}  # dense, or the reduced rows of a sharded one
         self._factors = {
-            id(p): Factors(p, modules)
-            for p in self.parameters
-            if isinstance(p, SparseTensor) and not isinstance(p.format, Masked) and (modules := _linears(model, p))
+            id(w.parameter): Factors(w, modules)
+            for w in self.weights
+            if w.held is not None and w.held.is_stored and (modules := _linears(w))
         }
 
     def ask(self, wanted: bool) -> None:
         """From now on keep dense gradients, or stop; what was kept is forgotten."""
         self._wanted = wanted
         self._kept.clear()
-        for parameter in self.parameters:
-            factors = self._factors.get(id(parameter))
+        for weight in self.weights:
+            factors = self._factors.get(id(weight.parameter))
             if factors is not None:
                 factors.open() if wanted else factors.close()
-            elif not is_sharded(parameter):
-                parameter.grad_format = Dense() if wanted else None
+            elif weight.held is not None:
+                weight.held.collects, weight.held.collected = wanted, None
 
     @torch.no_grad()
     def take(self) -> bool:
-        """Keep what backward has left, and give the optimizer the masked gradient. Was there a dense one?"""
-        for parameter in self.parameters:
-            grad: Any = parameter.grad
-            if grad is None:
+        """Keep what backward has collected. Was there anything?"""
+        for weight in self.weights:
+            parameter: Any = weight.parameter
+            if parameter.grad is None:
                 continue
             factors = self._factors.get(id(parameter))
             if factors is not None and self._wanted and not factors.pairs:
                 del self._factors[id(parameter)]  # nobody called the module (a compiled one, say): the next is dense
                 factors.close()
+                weight.held.collects = True  # type: ignore[union-attr]
             if is_sharded(parameter):
                 if self._wanted:
-                    self._kept[id(parameter)] = grad.detach().clone()
-                clear(grad, parameter)
-            elif not isinstance(grad, SparseTensor):
-                self._kept[id(parameter)] = self._mean(grad)
-                structure = parameter.structure
-                parameter.grad = SparseTensor(gather(self._kept[id(parameter)], structure), structure)
+                    self._kept[id(parameter)] = parameter.grad.detach().clone()
+                clear(parameter.grad, parameter)
+            elif weight.held is not None and weight.held.collected is not None:
+                self._kept[id(parameter)] = self._mean(weight.held.collected)
+                weight.held.collected = None
         return bool(self._kept)
 
     @torch.no_grad()
@@ -82,8 +82,8 @@ class Gradients:
 class Factors:
     """Inputs and gradients of the outputs of the linear modules that have a weight."""
 
-    def __init__(self, parameter: SparseTensor, modules: Sequence[nn.Linear]) -> None:
-        self.parameter, self.modules = parameter, modules
+    def __init__(self, weight: Weight, modules: Sequence[nn.Linear]) -> None:
+        self.parameter, self.modules = weight.parameter, modules
         self.pairs: list[tuple[Tensor, Tensor]] = []
         self._hooks: list[Any] = []
 
@@ -117,7 +117,7 @@ class Factors:
         return total
 
 
-def _linears(model: nn.Module, parameter: Any) -> list[nn.Linear]:
+def _linears(weight: Weight) -> list[nn.Linear]:
     """The modules that own a weight, if all of them are plain linear ones: others may use it without being called."""
-    owners = [m for m in model.modules() if any(p is parameter for p in m._parameters.values())]
-    return [m for m in owners if type(m) is nn.Linear] if all(type(m) is nn.Linear for m in owners) else []
+    owners = [module for module, _ in weight.places]
+    return [m for m in owners if isinstance(m, nn.Linear)] if all(dense_class(m) is nn.Linear for m in owners) else []

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor, cleared, scatter
-from gossamer.formats import Format, Masked, Structure
-from gossamer.models.names import LAYERS, Where, chosen, layer_weights
-from gossamer.ops.sparsify import apply_mask
+from gossamer.formats import Format
+from gossamer.models.names import LAYERS, Where, chosen, inputs_first, layer_weights
+from gossamer.models.weights import Weight
 from gossamer.train.shards import become_rows, is_sharded, whole, whole_mask
 
 
@@ -24,7 +23,7 @@ class Layer:
     """
 
     name: str
-    parameter: SparseTensor
+    source: Weight
     shape: tuple[int, ...]  # outputs, inputs, kernel
     rows: slice | None = None  # of the parameter
     turned: bool = False  # the parameter stores inputs first
@@ -33,6 +32,11 @@ class Layer:
     grad: Tensor | None = None
     rng: torch.Generator = field(default_factory=torch.Generator, repr=False)
     extra: dict[str, Any] = field(default_factory=dict, repr=False)  # what a method remembers
+
+    @property
+    def parameter(self) -> Any:
+        """What an optimizer trains."""
+        return self.source.parameter
 
     @property
     def neurons(self) -> int:
@@ -52,12 +56,12 @@ class Layer:
     @property
     def weight(self) -> Tensor:
         """The weights, zero where the mask is False."""
-        return self.matrix(dense_of(self.parameter))
+        return self.matrix(dense_of(self.source))
 
     @property
     def mask(self) -> Tensor:
         """Which weights are kept."""
-        return self.matrix(mask_of(self.parameter))
+        return self.matrix(mask_of(self.source))
 
     @property
     def kept(self) -> int:
@@ -80,44 +84,22 @@ class Layer:
         part.copy_(matrix.view(part.shape))
 
 
-def mask_of(parameter: SparseTensor) -> Tensor:
-    """The mask of a weight; of a Masked one without a copy."""
-    if is_sharded(parameter):
-        return whole_mask(parameter)
-    if not isinstance(parameter.format, Masked):
-        return parameter.mask()
-    (mask,) = parameter.structure.arrays.values()
-    return mask.view(parameter._dense_shape)
+def mask_of(weight: Weight) -> Tensor:
+    """The mask of a weight; of a masked one without a copy."""
+    return whole_mask(weight.parameter) if is_sharded(weight.parameter) else weight.mask()
 
 
-def dense_of(parameter: Tensor) -> Tensor:
-    """All values of a weight; of a Masked one without a copy."""
-    if is_sharded(parameter):
-        return whole(parameter)
-    if not isinstance(parameter, SparseTensor):
-        return parameter.detach()
-    return (
-        parameter._values if isinstance(parameter.format, Masked) else scatter(parameter._values, parameter.structure)
-    )
+def dense_of(weight: Weight) -> Tensor:
+    """All values of a weight; of a masked or dense one without a copy."""
+    return whole(weight.parameter) if is_sharded(weight.parameter) else weight.dense()
 
 
-def sparse(values: Tensor, mask: Tensor, format: Format) -> SparseTensor:
-    """A sparse tensor of these values where the mask is True; for Masked they are zeroed elsewhere, in place."""
-    if not isinstance(format, Masked):
-        return apply_mask(values, mask, format)  # type: ignore[return-value]
-    flat = mask.contiguous().view(-1)
-    structure = Structure(format, values.shape, {f"mask{max(values.dim(), 1) - 1}": flat}, values.device)
-    return SparseTensor(cleared(values, mask, inplace=True), structure)
-
-
-def become(parameter: SparseTensor, values: Tensor | None, mask: Tensor) -> None:
-    """Give a parameter other values (None: what it has) and another mask."""
-    if is_sharded(parameter):
-        return become_rows(parameter, values, mask)
-    values = dense_of(parameter) if values is None else values
-    new = sparse(values, mask, parameter.format)
-    parameter._values = new._values
-    parameter._set_structure(new.structure)
+def become(weight: Weight, values: Tensor | None, mask: Tensor, format: Format | None = None) -> None:
+    """Give a weight other values (None: what it has) and another mask."""
+    if is_sharded(weight.parameter):
+        become_rows(weight.parameter, values, mask)
+    else:
+        weight.become(dense_of(weight) if values is None else values, mask, format)
 
 
 def find_layers(model: nn.Module, where: Where, skip: Sequence[str], first: bool, last: bool) -> list[Layer]:
@@ -127,9 +109,8 @@ def find_layers(model: nn.Module, where: Where, skip: Sequence[str], first: bool
     weights, and all that is not linear, convolution or an attention's projection (LSTM, GRU, norms).
     """
     weights = layer_weights(model)
-    owners = _owners(model)
-    names = [n for n in weights if all(_suits(m) for m in owners[id(weights[n])])]
-    names = [n for n in names if weights[n].requires_grad]
+    names = [n for n, w in weights.items() if all(_suits(module) for module, _ in w.places)]
+    names = [n for n in names if weights[n].parameter.requires_grad]
     picked = chosen(names, where)
     for glob in skip:
         out = set(chosen(weights, glob))
@@ -138,35 +119,26 @@ def find_layers(model: nn.Module, where: Where, skip: Sequence[str], first: bool
         picked = [n for n in picked if n != names[0]]
     if names and last:
         picked = [n for n in picked if n != names[-1]]
-    layers = [layer for n in picked for layer in _split(n, weights[n], owners[id(weights[n])][0])]
+    layers = [layer for n in picked for layer in _split(n, weights[n])]
     for layer in layers:
         layer.last = layer.name == names[-1]
     return layers
-
-
-def _owners(model: nn.Module) -> dict[int, list[nn.Module]]:
-    owners: dict[int, list[nn.Module]] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                owners.setdefault(id(parameter), []).append(module)
-    return owners
 
 
 def _suits(module: nn.Module) -> bool:
     groups = getattr(module, "groups", 1)
     if groups > 1 and (getattr(module, "transposed", False) or groups == getattr(module, "in_channels", 0)):
         return False
-    return isinstance(module, (*LAYERS, nn.MultiheadAttention)) or type(module).__name__ == "Conv1D"
+    return isinstance(module, (*LAYERS, nn.MultiheadAttention)) or inputs_first(module)
 
 
-def _split(name: str, weight: Any, module: nn.Module) -> list[Layer]:
-    shape = tuple(weight.shape)
+def _split(name: str, weight: Weight) -> list[Layer]:
+    module, shape = weight.module, tuple(weight.shape)
     if name.endswith("in_proj_weight"):
         each = shape[0] // 3
         parts = ((f"{name}[{part}]", slice(i * each, (i + 1) * each)) for i, part in enumerate("qkv"))
         return [Layer(part, weight, (each, *shape[1:]), rows=rows) for part, rows in parts]
-    turned = bool(getattr(module, "transposed", False)) or type(module).__name__ == "Conv1D"
+    turned = bool(getattr(module, "transposed", False)) or inputs_first(module)
     if turned:
         shape = (shape[1], shape[0], *shape[2:])
     return [Layer(name, weight, shape, turned=turned)]

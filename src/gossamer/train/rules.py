@@ -55,7 +55,8 @@ def exchange(layer: Layer, count: int, drop: Rule = magnitude, grow: Rule = grad
     --------
     >>> import torch, gossamer as gs
     >>> from gossamer.train.layers import Layer
-    >>> weight = gs.from_dense(torch.tensor([[4.0, 1.0, 0.0, 0.0]]), gs.Masked())
+    >>> weight = gs.nn.all_weights(torch.nn.Linear(4, 1))["weight"]
+    >>> weight.become(torch.tensor([[4.0, 1.0, 0.0, 0.0]]), torch.tensor([[True, True, False, False]]), gs.Masked())
     >>> layer = Layer("w", weight, (1, 4), grad=torch.tensor([[0.0, 0.0, -3.0, 2.0]]))
     >>> exchange(layer, 1).int()
     tensor([[1, 0, 1, 0]], dtype=torch.int32)

@@ -13,51 +13,53 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor, cleared, gather
+from gossamer.core.tensor import gather
 from gossamer.formats import Masked
-from gossamer.train.layers import dense_of, mask_of
-from gossamer.train.shards import clear, is_sharded, local, rows_of, whole
+from gossamer.models.state import follow
+from gossamer.models.weights import Weight
+from gossamer.train.shards import clear, is_sharded, local, rows_of, whole, whole_mask
 
 #: Sums and means of squared gradients, as torch's optimizers call them.
 SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"})
 
 
-def settle(optimizer: torch.optim.Optimizer, parameter: SparseTensor, grown: Tensor | None = None) -> None:
+def settle(optimizer: torch.optim.Optimizer, weight: Weight, grown: Tensor | None = None) -> None:
     """Let the state of a weight have its mask.
 
     Parameters
     ----------
-    optimizer, parameter
+    optimizer, weight
         Whose state of which weight.
     grown
         Where weights are new, and start with the mean of squared gradients; None: with zeros.
     """
-    state = optimizer.state.get(parameter, {})
-    for name, value in state.items():
+    parameter: Any = weight.parameter
+    if not is_sharded(parameter):
+        follow(optimizer, parameter)
+    for name, value in optimizer.state.get(parameter, {}).items():
         if isinstance(value, Tensor) and value.shape == parameter.shape and value.dim() > 0:
             born = grown if name in SQUARES else None
-            state[name] = _shards(value, parameter, born) if is_sharded(parameter) else _rest(value, parameter, born)
+            if is_sharded(parameter):
+                _shards(value, parameter, born)
+            elif born is not None:
+                _start(value, weight, born)
 
 
-def _shards(value: Tensor, parameter: Any, grown: Tensor | None) -> Tensor:
+def _shards(value: Tensor, parameter: Any, grown: Tensor | None) -> None:
     if grown is not None:
-        mean = _mean(whole(value), mask_of(parameter), grown)
+        mean = _mean(whole(value), whole_mask(parameter), grown)
         local(value).masked_fill_(rows_of(grown, parameter), mean)
     clear(value, parameter)
-    return value
 
 
-def _rest(value: Tensor, parameter: SparseTensor, grown: Tensor | None) -> SparseTensor:
-    if isinstance(parameter.format, Masked):  # a fast path of what is below
-        values, mask = dense_of(value), mask_of(parameter)
-        if grown is not None:
-            values.masked_fill_(grown, _mean(values, mask, grown))
-        return SparseTensor(cleared(values, mask, inplace=True), parameter.structure)
-    values = gather(value, parameter.structure)
-    if grown is not None:
-        kept, born = (gather(x.to(values.dtype), parameter.structure).bool() for x in (parameter.mask(), grown))
-        values = values.masked_fill(born, _mean(values, kept, born))  # a packed format has slots that hold nothing
-    return SparseTensor(values, parameter.structure)
+def _start(value: Tensor, weight: Weight, grown: Tensor) -> None:
+    """Let new weights start with the mean of the others."""
+    if isinstance(weight.format, Masked):
+        value.masked_fill_(grown, _mean(value, weight.mask(), grown))
+        return
+    structure = weight.structure
+    kept, born = (gather(x.to(value.dtype), structure).bool() for x in (weight.mask(), grown))
+    value.masked_fill_(born, _mean(value, kept, born))  # a packed format has slots that hold nothing
 
 
 def _mean(values: Tensor, kept: Tensor, grown: Tensor) -> float:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Dense, Format, Masked
+from gossamer.formats import Format, Masked
+from gossamer.models.state import settled
+from gossamer.models.weights import Weight
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer, become, dense_of
 from gossamer.train.shards import is_sharded, local, rows_of, whole
@@ -61,11 +62,12 @@ class Straight(Method):
 
     def _ask(self) -> None:
         for layer in self.layers:
-            if not is_sharded(layer.parameter):  # whose gradient is dense
-                layer.parameter.grad_format = Dense()
+            if layer.source.held is not None:
+                layer.source.held.open = True
 
-    def _settle(self, parameter: SparseTensor, grown: Tensor | None = None) -> None:
-        """State is that of all weights."""
+    def _settle(self, weight: Weight, grown: Tensor | None = None) -> None:
+        """State is that of all weights, and stays as it is."""
+        settled(self.optimizer, weight.parameter)
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -73,41 +75,43 @@ class Straight(Method):
             raise NotImplementedError(
                 f"{type(self).__name__} opens the weights for optimizer.step(): no closure, please"
             )
-        self._open = {id(x.parameter): x.parameter for x in self.layers if x.parameter.grad is not None}
-        for key, parameter in self._open.items():
-            grad = _dense_gradient(parameter)
+        self._open = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
+        for key, weight in self._open.items():
+            grad = _dense_gradient(weight.parameter)
             dense = torch.zeros_like(grad)
             for layer in self.layers:
-                if id(layer.parameter) == key:
+                if id(layer.source) == key:
                     layer.put(dense, layer.extra["dense"])
                     layer.put(grad, self.pull(layer, layer.matrix(grad).clone()))
-            become(parameter, dense, torch.ones_like(dense, dtype=torch.bool))
-            _give_gradient(parameter, grad)
+            become(weight, dense, torch.ones_like(dense, dtype=torch.bool))
+            _give_gradient(weight.parameter, grad)
+            settled(optimizer, weight.parameter)
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        for key, parameter in self._open.items():
-            now = dense_of(parameter)
+        for key, weight in self._open.items():
+            now = dense_of(weight)
             values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool)
             for layer in self.layers:
-                if id(layer.parameter) == key:
+                if id(layer.source) == key:
                     layer.extra["dense"] = layer.matrix(now).clone()
                     layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
-            become(parameter, values, mask)
+            become(weight, values, mask)
+            settled(optimizer, weight.parameter)
 
 
-def _dense_gradient(parameter: SparseTensor) -> Tensor:
+def _dense_gradient(parameter: Any) -> Tensor:
     """All of a weight's gradient, to write to."""
     grad = parameter.grad
     assert grad is not None
     if is_sharded(grad):
         return whole(grad).clone()
-    return grad.to_dense() if isinstance(grad, SparseTensor) else grad.clone()
+    return grad.clone()
 
 
-def _give_gradient(parameter: SparseTensor, grad: Tensor) -> None:
+def _give_gradient(parameter: Any, grad: Tensor) -> None:
     """Let the optimizer step by this gradient; where the weight is sharded, by this rank's rows of it."""
     if is_sharded(parameter):
         local(parameter.grad).copy_(rows_of(grad, parameter))

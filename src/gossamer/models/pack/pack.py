@@ -12,14 +12,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Dense, Format
+from gossamer.formats import Dense, Format, Masked
 from gossamer.kernels.rows.operators import STORED
-from gossamer.models.fuse import FusedLinear, fuse_
+from gossamer.models.fuse import fuse_
+from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack.tune import Timing, fastest, fitting, guess, measure
-from gossamer.models.surgery import made_sparse, replace
+from gossamer.models.surgery import made_sparse
+from gossamer.models.weights import Weight, all_weights
 from gossamer.progress import watched
 
 if TYPE_CHECKING:
@@ -139,13 +140,13 @@ def pack_(
     weights, skipped = _weights(model)
     shapes = _shapes(model, example_inputs, weights)
     layers = []
-    for name, module in watched("packing", weights.items(), show_progress):
+    for name, weight in watched("packing", weights.items(), show_progress):
         seen = sorted(shapes.get(name, ()))
-        if not isinstance(module, nn.Conv2d):
-            inputs = module.weight.shape[0 if inputs_first(module) else 1]
+        if not isinstance(weight.module, nn.Conv2d):
+            inputs = weight.shape[0 if inputs_first(weight.module) else 1]
             seen = seen or [(count, inputs) for count in _TOKENS]
         if seen:
-            layers.append(_pack_one(name, module, seen, tune, even=name not in shapes))
+            layers.append(_pack_one(weight, seen, tune, even=name not in shapes))
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
@@ -156,58 +157,60 @@ def pack_(
     return report
 
 
-def _weights(model: nn.Module) -> tuple[dict[str, nn.Linear | nn.Conv2d], dict[str, str]]:
-    """Layers to pack by the name of their weight, and those that can't be, with the reason."""
-    found: dict[str, nn.Linear | nn.Conv2d] = {}
+def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
+    """Weights to pack by name, and those that can't be, with the reason."""
+    found: dict[str, Weight] = {}
     skipped: dict[str, str] = {}
-    seen: set[int] = set()
-    for path, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, nn.Parameter) and not isinstance(weight, SparseTensor):
+    for name, weight in all_weights(model).items():
+        if not (weight.is_sparse or _pruned(weight)):
             continue
-        name = f"{path}.weight" if path else "weight"
-        if id(weight) in seen or not (isinstance(weight, SparseTensor) or _pruned(module, weight)):
-            continue
-        seen.add(id(weight))
-        if not _packable(module):
-            skipped[name] = (
-                f"packed kernels are for Linear, Conv1D, and Conv2d without groups; this is {type(module).__name__}"
-            )
-        elif weight.dtype not in STORED or weight.device.type not in ("cpu", "cuda"):
-            where = f"{weight.dtype} on {weight.device}"
-            skipped[name] = f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
-        elif weight.is_cuda and not isinstance(module, nn.Linear):
-            skipped[name] = f"packed kernels on a GPU are for Linear; this is {type(module).__name__}"
+        reason = _refused(weight)
+        if reason is None:
+            found[name] = weight
         else:
-            found[name] = module
+            skipped[name] = reason
     return found, skipped
 
 
-def _packable(module: nn.Module) -> bool:
-    if inputs_first(module):
-        return True
-    if type(module) is nn.Conv2d:
-        return module.groups == 1 and module.padding_mode == "zeros"
-    return type(module) in (nn.Linear, FusedLinear)
+def _refused(weight: Weight) -> str | None:
+    """Why a weight can't be packed; None if it can."""
+    kind, parameter = dense_class(weight.module).__name__, weight.parameter
+    if not _packable(weight):
+        return f"packed kernels are for Linear, Conv1D, and Conv2d without groups; this is {kind}"
+    if parameter.dtype not in STORED or parameter.device.type not in ("cpu", "cuda"):
+        where = f"{parameter.dtype} on {parameter.device}"
+        return f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
+    if parameter.is_cuda and not isinstance(weight.module, nn.Linear):
+        return f"packed kernels on a GPU are for Linear; this is {kind}"
+    return None
 
 
-def _pruned(module: nn.Module, weight: Tensor) -> bool:
-    if not _packable(module) or weight.numel() == 0:
+def _packable(weight: Weight) -> bool:
+    module, name = weight.places[0]
+    if name != "weight":
         return False
-    return float((weight.detach() == 0).float().mean()) >= _PRUNED
+    if isinstance(module, nn.Conv2d):
+        return module.groups == 1 and module.padding_mode == "zeros"
+    return isinstance(module, nn.Linear) or inputs_first(module)
+
+
+def _pruned(weight: Weight) -> bool:
+    if not _packable(weight) or weight.shape.numel() == 0:
+        return False
+    return float((weight.dense() == 0).float().mean()) >= _PRUNED
 
 
 @contextmanager
-def _watching(weights: dict[str, nn.Linear | nn.Conv2d]) -> Iterator[dict[str, set[tuple[int, ...]]]]:
+def _watching(weights: dict[str, Weight]) -> Iterator[dict[str, set[tuple[int, ...]]]]:
     shapes: dict[str, set[tuple[int, ...]]] = {}
     hooks = []
-    for name, module in weights.items():
+    for name, weight in weights.items():
 
         def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
             x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
             shapes.setdefault(name, set()).add(tuple(x.shape))
 
-        hooks.append(module.register_forward_pre_hook(note))
+        hooks += [module.register_forward_pre_hook(note) for module, _ in weight.places]
     try:
         yield shapes
     finally:
@@ -215,9 +218,7 @@ def _watching(weights: dict[str, nn.Linear | nn.Conv2d]) -> Iterator[dict[str, s
             hook.remove()
 
 
-def _shapes(
-    model: nn.Module, inputs: Any, weights: dict[str, nn.Linear | nn.Conv2d]
-) -> dict[str, set[tuple[int, ...]]]:
+def _shapes(model: nn.Module, inputs: Any, weights: dict[str, Weight]) -> dict[str, set[tuple[int, ...]]]:
     """Return the shapes that each layer sees in one call of the model."""
     if inputs is None:
         return {}
@@ -235,45 +236,43 @@ def _shapes(
     return shapes
 
 
-def _call(module: nn.Linear | nn.Conv2d) -> Callable[[Tensor, Tensor], Tensor]:
+def _call(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     bias = None if module.bias is None else module.bias.detach()
     if inputs_first(module):
         return lambda x, weight: torch.addmm(bias, x, weight)  # type: ignore[arg-type]
     if isinstance(module, nn.Linear):
         return lambda x, weight: F.linear(x, weight, bias)
     options = (module.stride, module.padding, module.dilation, module.groups)
-    return lambda x, weight: F.conv2d(x, weight, bias, *options)  # type: ignore[arg-type]
+    return lambda x, weight: F.conv2d(x, weight, bias, *options)
 
 
-def _pack_one(
-    name: str, module: nn.Linear | nn.Conv2d, shapes: list[tuple[int, ...]], tune: bool, even: bool
-) -> PackedLayer:
-    weight = module.weight.detach()
-    dense = weight.to_dense() if isinstance(weight, SparseTensor) else weight
-    mask = weight.mask() if isinstance(weight, SparseTensor) else dense != 0
+def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: bool) -> PackedLayer:
+    dense = weight.dense()
+    mask = weight.mask() if weight.is_sparse else dense != 0
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
-    call = _call(module)
-    tokens = tuple(_tokens(module, s) for s in shapes)
-    candidates = _candidates(module, mask, dense)
+    call = _call(weight.module)
+    tokens = tuple(_tokens(weight.module, s) for s in shapes)
+    candidates = _candidates(weight.module, mask, dense)
     times: dict[Format, Timing]
     if tune:
         times = measure(dense, mask, call, candidates, shapes, even)
     else:
         times = guess(dense, mask, candidates, tokens, even)
     best = fastest(times, even)
-    packed = times[best].tensor if not isinstance(best, Dense) else dense
-    replace(module.weight, packed)
-    size = packed.nbytes if isinstance(packed, SparseTensor) else packed.numel() * packed.element_size()
     before, seconds, shape = times[Dense()].seconds(even), times[best].seconds(even), tuple(dense.shape)
+    if isinstance(best, Dense):  # as fast as dense, and still sparse: its mask is kept when it trains on
+        weight.become(dense, mask, Masked())
+    else:
+        weight.become(times[best].tensor)
     return PackedLayer(
-        name,
+        weight.name,
         shape,
         sparsity,
         tokens,
-        str(best),
+        str(weight.format),
         before * 1e6,
         seconds * 1e6,
-        size,
+        weight.sparse().nbytes,
         dense.numel() * dense.element_size(),
     )
 
@@ -287,7 +286,7 @@ def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:
     return fitting(mask.flatten(1))
 
 
-def _tokens(module: nn.Linear | nn.Conv2d, shape: tuple[int, ...]) -> int:
+def _tokens(module: nn.Module, shape: tuple[int, ...]) -> int:
     """How many vectors the layer multiplies by its weight."""
     if not isinstance(module, nn.Conv2d):
         return torch.Size(shape[:-1]).numel()

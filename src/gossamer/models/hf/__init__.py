@@ -1,9 +1,9 @@
-"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep sparse weights, through transformers' own doors.
+"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep stored weights, by transformers' own means.
 
-transformers lets other libraries say how weights that are not plain tensors are written and read: a *quantizer*, by the
-name that stands in ``config.json``. :mod:`gossamer.hf.quantizer` is ours. Nothing of transformers is imported here,
-and nothing of it is changed: when a program imports transformers' register of quantizers, ours is entered in it; when a
-transformers model is made sparse, it is told who saves it.
+transformers lets other libraries say how their weights are written and read: a *quantizer*, registered by the name that
+``config.json`` has. ``hf/quantizer.py`` is ours. Nothing of transformers is imported here and nothing of it is changed:
+when a program imports transformers' registry of quantizers, ours is registered there; when weights of a transformers
+model are stored in a sparse format, the model is given our quantizer.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from typing import Any
 
 from torch import nn
 
-from gossamer.models.surgery import listeners
-
 _REGISTER = "transformers.quantizers.auto"
 log = logging.getLogger("gossamer")
 
 
 def attach(model: nn.Module) -> nn.Module:
-    """Tell every transformers model in ``model`` that its sparse weights are saved by gossamer.
+    """Tell every transformers model in ``model`` that its stored weights are saved by gossamer.
 
     ``gs.sparsify_``, ``gs.pack_``, ``gs.prune``, ``gs.train``, ``gs.load`` and the builder do this by themselves; call
     it after putting sparse weights into a model by hand. A model that another quantizer saves is left alone.
@@ -54,7 +52,7 @@ def enter() -> ModuleType | None:
     'SparseQuantizer'
     """
     try:
-        return importlib.import_module("gossamer.hf.quantizer")
+        return importlib.import_module("gossamer.models.hf.quantizer")
     except ImportError as error:  # an old transformers: it must go on working, as it would without us
         log.warning("save_pretrained and from_pretrained can't keep sparse weights with this transformers: %s", error)
         return None
@@ -90,7 +88,6 @@ class _Then(importlib.abc.Loader):
         return getattr(self.loader, name)
 
 
-listeners.append(attach)
 if _REGISTER in sys.modules:
     enter()
 else:

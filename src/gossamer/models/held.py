@@ -1,0 +1,71 @@
+"""What a module knows of one of its sparse weights, beside its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format, Masked, Structure
+
+if TYPE_CHECKING:
+    from gossamer.models.rules import Rule
+    from gossamer.ops.sparsified import Output
+
+
+@dataclass
+class Held:
+    """How a weight is held, and what happens to it while it trains. It is copied and pickled with its module.
+
+    Parameters
+    ----------
+    format
+        ``Masked()``, or how it is stored; None for a dense weight whose gradient is made sparse.
+    shape
+        Of the weight as a dense tensor.
+    gradient
+        How its gradient is made sparse, if it is.
+    rule
+        How it is chosen again, if it is.
+    """
+
+    format: Format | None
+    shape: torch.Size
+    gradient: Output | None = None
+    rule: Rule | None = None
+    #: Is the gradient at every position collected, beside the masked one? Methods of training ask for it.
+    collects: bool = field(default=False, compare=False)
+    #: Does a method of training update every position?
+    open: bool = field(default=False, compare=False)
+    #: The gradient at every position, summed since ``.grad`` was None.
+    collected: Tensor | None = field(default=None, repr=False, compare=False)
+    #: The gradient as it was last made sparse.
+    latest: Tensor | None = field(default=None, repr=False, compare=False)
+    #: The ranks that train this model by DDP, if they do.
+    ranks: Any = field(default=None, repr=False, compare=False)
+    #: The structure of a stored weight when its arrays were last checked, and their versions then.
+    checked: tuple[Structure, tuple[int, ...]] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_stored(self) -> bool:
+        """Is it held as values and index arrays?"""
+        return self.format is not None and not isinstance(self.format, Masked)
+
+    @property
+    def whole(self) -> bool:
+        """Does its next gradient count at every position?"""
+        return self.open or self.gradient is not None or (self.rule is not None and self.rule.due)
+
+    def collect(self, grad: Tensor, first: bool) -> None:
+        """Add a part of the gradient, as backward gives it; ``first`` since the last ``zero_grad``."""
+        grad = grad.detach()
+        self.collected = grad.clone() if first or self.collected is None else self.collected.add_(grad)
+
+    def __deepcopy__(self, memo: Any) -> Held:
+        rule = None if self.rule is None else replace(self.rule)
+        return Held(self.format, self.shape, self.gradient, rule)
+
+    def __reduce__(self) -> Any:
+        return Held, (self.format, self.shape, self.gradient, self.rule)

@@ -1,0 +1,197 @@
+"""What transformers asks of a quantizer, answered for sparse weights. Importing this module imports transformers.
+
+``save_pretrained`` writes the parameters and buffers of a model as they are. This notes in ``config.json`` which
+weights are masked, and which are stored in which format, with the sizes of their arrays.
+
+A program without gossamer skips that note, with a warning. A folder of masked weights is an ordinary dense checkpoint
+to it. Of a stored weight it would find nothing, and draw another at random. So each has an empty tensor under its own
+name, and loading stops with a size mismatch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
+from transformers.utils.quantization_config import QuantizationConfigMixin
+
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Masked, Structure, as_format
+from gossamer.models.int8 import Int8Linear, expect_int8
+from gossamer.models.loading import format_of
+from gossamer.models.modules import SparseModule
+from gossamer.models.weights import Weight, all_weights, sparse_weights
+
+#: Version of what is written under "sparsity_config". 3: parts of a weight are parameters and buffers of its module.
+VERSION = 3
+
+
+@register_quantization_config("gossamer")
+class SparsityConfig(QuantizationConfigMixin):
+    """``quantization_config`` in ``config.json``: which weights are masked, and how others are stored.
+
+    Examples
+    --------
+    >>> SparsityConfig({"lm_head.weight": {"format": "CSR()", "parts": {}}}).to_dict()["version"]
+    3
+    """
+
+    def __init__(
+        self,
+        sparsity_config: dict[str, Any] | None = None,
+        masked: list[str] | None = None,
+        int8: list[str] | None = None,
+        version: int = VERSION,
+        quant_method: str = "gossamer",
+    ) -> None:
+        self.quant_method = quant_method  # type: ignore[assignment]
+        self.version = version
+        self.sparsity_config = sparsity_config or {}
+        self.masked, self.int8 = masked or [], int8 or []
+        if version != VERSION:
+            raise ValueError(
+                f"config.json describes sparse weights in version {version}; this gossamer reads version {VERSION}. "
+                "Load the folder with the gossamer that wrote it, call gs.densify_, and save it again"
+            )
+
+
+@register_quantizer("gossamer")
+class SparseQuantizer(HfQuantizer):
+    """How ``save_pretrained`` writes a model with stored weights, and ``from_pretrained`` reads it.
+
+    Examples
+    --------
+    >>> quantizer = SparseQuantizer(SparsityConfig())
+    >>> quantizer.is_trainable, quantizer.is_serializable()
+    (True, True)
+    """
+
+    quantization_config: SparsityConfig
+    requires_calibration = True  # from_pretrained doesn't make a dense model sparse: gs.sparsify_ does
+
+    def is_serializable(self) -> bool:
+        """Return True: that is what we are for."""
+        return True
+
+    @property
+    def is_trainable(self) -> bool:
+        """Stored weights train."""
+        return True
+
+    @property
+    def is_qat_trainable(self) -> bool:
+        """They train themselves, not through an adapter."""
+        return True
+
+    @property
+    def is_compileable(self) -> bool:
+        """They compile."""
+        return True
+
+    def get_state_dict_and_metadata(self, model: Any) -> tuple[dict[str, Any] | None, dict[str, str]]:
+        """Return the state of the model as it is; note in the config which weights are stored."""
+        sparse, state = sparse_weights(model), model.state_dict()
+        stored = {name: weight for name, weight in sparse.items() if weight.held is not None and weight.held.is_stored}
+        if sparse:
+            int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
+            records = {name: _record(weight) for name, weight in stored.items()}
+            masked = [name for name in sparse if name not in stored]
+            model.config.quantization_config = SparsityConfig(records, masked, int8)
+        elif isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
+            del model.config.quantization_config  # dense by now: an ordinary model
+        empty = {name: torch.empty(0) for weight in stored.values() for name in weight.names}
+        return {**_unshared(state), **empty}, {"format": "pt", "gossamer": json.dumps(_page(stored))}
+
+    def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
+        prefix = f"{model.base_model_prefix}."
+        config = self.quantization_config
+        for name in config.int8:  # of the model that was saved: a head has its base's prefix
+            expect_int8(model, {name, name.removeprefix(prefix), prefix + name})
+        for weight, record in _known(model, config.sparsity_config):
+            _make_room(weight, record)
+            model._keys_to_ignore_on_load_unexpected.update(f"^{re.escape(name)}$" for name in weight.names)
+        tied = model.all_tied_weights_keys
+        for target, source in [(t, s) for t, s in tied.items() if s in config.sparsity_config]:
+            _make_room(all_weights(model)[target], config.sparsity_config[source])
+            model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(target)}$")
+            tied[f"{target}_values"] = f"{tied.pop(target)}_values"
+
+    def _process_model_after_weight_loading(self, model: Any, **kwargs: Any) -> Any:
+        for weight in sparse_weights(model).values():
+            held = weight.held
+            assert held is not None
+            held.checked = None  # what came from the file is checked, now
+            weight.structure  # noqa: B018
+            module, name = weight.places[0]
+            if held.is_stored and format_of(module._buffers[f"{name}_format"]) != held.format:  # type: ignore[arg-type]
+                raise ValueError(f"{weight.name} is of another format in config.json than in the file")
+        for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
+            weight.become(weight.dense(), weight.dense() != 0, Masked())
+        tell(model)
+        return model
+
+    def _dequantize(self, model: Any, dtype: Any = None) -> Any:
+        from gossamer.models.surgery import densify_  # which tells transformers of models that it changes
+
+        return densify_(model)
+
+
+def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
+    """The weights of these names, with what is said of them; a model with a head adds a prefix to its base's names."""
+    weights, prefix = all_weights(model), f"{model.base_model_prefix}."
+    forms = {n: dict.fromkeys((n, n.removeprefix(prefix), prefix + n)) for n in names}
+    return [(weights[form], said) for n, said in names.items() for form in forms[n] if form in weights]
+
+
+def _record(weight: Weight) -> dict[str, Any]:
+    tensor = weight.sparse()
+    parts = {"values": tensor._values, **tensor.structure.arrays}
+    sizes = {part: [str(array.dtype).removeprefix("torch."), list(array.shape)] for part, array in parts.items()}
+    return {"format": repr(weight.format), "parts": sizes}
+
+
+def _page(stored: dict[str, Weight]) -> dict[str, Any]:
+    """What the file itself says of its weights, for :func:`gossamer.io.inspect`."""
+    records = {
+        name: {"format": repr(w.format), "shape": list(w.shape), "parts": ["values", *w.structure.arrays]}
+        for name, w in stored.items()
+    }
+    return {"version": VERSION, "tensors": records}
+
+
+def _make_room(weight: Weight, record: Any) -> None:
+    """Let a weight that is about to be loaded be stored, with arrays of the sizes that the file has."""
+    try:
+        arrays = {
+            part: torch.empty(shape, dtype=getattr(torch, dtype), device="meta")
+            for part, (dtype, shape) in record["parts"].items()
+        }
+        values = arrays.pop("values")
+        structure = Structure(as_format(record["format"]), weight.shape, arrays, values.device)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"config.json says nothing sensible of {weight.name}: {error}") from None
+    with torch.device("meta"):
+        weight.become(SparseTensor(values.to(weight.parameter.dtype), structure))
+
+
+def tell(model: Any) -> None:
+    """Let a transformers model know who saves and loads its sparse weights."""
+    if getattr(model, "hf_quantizer", None) is None and any(isinstance(m, SparseModule) for m in model.modules()):
+        model.hf_quantizer = SparseQuantizer(SparsityConfig())
+
+
+def _unshared(state: dict[str, Any]) -> dict[str, Any]:
+    """Copy index arrays that several weights share: safetensors has each tensor once. (Tied weights stay tied.)"""
+    seen: dict[int, str] = {}
+    for key, tensor in state.items():
+        if isinstance(tensor, nn.Parameter) or not tensor.numel() or tensor.is_floating_point():
+            continue
+        first = seen.setdefault(tensor.data_ptr(), key)
+        if first != key:
+            state[key] = tensor.clone()
+    return state

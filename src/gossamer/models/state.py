@@ -1,0 +1,106 @@
+"""Optimizer state follows a weight: when its mask or its format changes, so does what an optimizer remembers of it.
+
+Who changes a weight rarely has the optimizer at hand. So the change is noted here, and carried out before the next step
+of every optimizer (``steps.py``). Positions that are no longer kept lose their state, new ones start with zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+from torch.utils.weak import WeakIdKeyDictionary
+
+from gossamer.core.tensor import SparseTensor, gather
+from gossamer.formats import Masked, Structure
+from gossamer.formats.values import cleared, scatter
+from gossamer.models.masked import home_of
+
+#: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.
+KEEP_ZEROS = frozenset(
+    getattr(torch.optim, name)
+    for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD",
+                 "LBFGS", "Adafactor")
+    if hasattr(torch.optim, name)
+)  # fmt: skip
+
+
+class _Moves:
+    """What a parameter's values were when an optimizer last saw it, and what they are now (None: dense)."""
+
+    def __init__(self, before: Structure | None) -> None:
+        self.now = before
+        self.first = before
+        self.seen: WeakKeyDictionary[Optimizer, Structure | None] = WeakKeyDictionary()
+
+
+_moves: Any = WeakIdKeyDictionary()
+
+
+def moved(parameter: Tensor, before: Structure | None, now: Structure | None) -> None:
+    """Note that a parameter has another mask or format; optimizers learn of it at their next step."""
+    moves = _moves.get(parameter)
+    if moves is None:
+        moves = _moves[parameter] = _Moves(before)
+    moves.now = now
+
+
+def settled(optimizer: Optimizer, parameter: Tensor) -> None:
+    """Note that the state of an optimizer has been moved along by other means."""
+    moves = _moves.get(parameter)
+    if moves is not None:
+        moves.seen[optimizer] = moves.now
+
+
+def follow(optimizer: Optimizer, parameter: Tensor) -> None:
+    """Move the state of a parameter, if it has changed since an optimizer last saw it."""
+    moves = _moves.get(parameter)
+    if moves is None:
+        return
+    if optimizer not in moves.seen:
+        optimizer.register_load_state_dict_post_hook(_loaded)
+        moves.seen[optimizer] = moves.first
+    if moves.seen[optimizer] is not moves.now:
+        move_state(optimizer, parameter, moves.seen[optimizer], moves.now)
+        moves.seen[optimizer] = moves.now
+
+
+def _loaded(optimizer: Optimizer) -> None:
+    """State from a file belongs to the weights as they are now: load the model first. It may be that of a dense one."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            moves, home = _moves.get(parameter), home_of(parameter)
+            if moves is not None and home is not None and home.mask is not None and not home.held.open:
+                move_state(optimizer, parameter, moves.now, moves.now)
+            settled(optimizer, parameter)
+
+
+def move_state(optimizer: Optimizer, parameter: Tensor, before: Structure | None, now: Structure | None) -> None:
+    """Bring the state of one parameter from one structure to another; None stands for dense."""
+    state = optimizer.state.get(parameter)
+    for name, value in (state or {}).items():
+        if isinstance(value, Tensor) and value.dim() > 0 and type(value) in (Tensor, SparseTensor):
+            state[name] = _moved_value(name, value, before, now)  # type: ignore[index]
+
+
+def _moved_value(name: str, value: Tensor, before: Structure | None, now: Structure | None) -> Tensor:
+    shape = (now or before).shape  # type: ignore[union-attr]
+    if isinstance(value, SparseTensor):
+        dense = value.to_dense()
+    elif before is None and now is not None and value.shape == now.value_shape != shape:
+        return value  # it came from a file with the weight
+    elif before is not None and not isinstance(before.format, Masked) and value.shape == before.value_shape:
+        dense = scatter(value, before)
+    elif value.shape == shape:
+        dense = value
+    else:
+        return value  # of its own shape, such as Adafactor's rows: it is no array of positions
+    if now is None:
+        return dense
+    if isinstance(now.format, Masked):
+        (mask,) = now.arrays.values()
+        return cleared(dense.contiguous(), mask.view(shape))
+    return gather(dense, now)

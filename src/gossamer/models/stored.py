@@ -1,0 +1,152 @@
+"""Stored weights: values as a parameter, index arrays as buffers, and the SparseTensor that they are together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from gossamer.core.tensor import SparseTensor, gather, mask_padding, scatter
+from gossamer.formats import Dense, Structure
+from gossamer.models.held import Held
+from gossamer.models.masked import version_of
+from gossamer.models.state import moved
+
+
+def array_names(held: Held) -> list[str]:
+    """Return the names of the index arrays of a weight."""
+    stack = held.format.stack(len(held.shape)) if held.format is not None else ()
+    return [f"{array}{i}" for i, level in enumerate(stack) for array in level.arrays]
+
+
+def structure_of(module: nn.Module, name: str, held: Held) -> Structure:
+    """Return the structure of a stored weight; it is checked again if its arrays are others than last time."""
+    arrays: dict[str, Any] = {array: module._buffers[f"{name}_{array}"] for array in array_names(held)}
+    values: Any = module._parameters[f"{name}_values"]
+    if torch.compiler.is_compiling():
+        return Structure(held.format, held.shape, arrays, values.device)  # type: ignore[arg-type]
+    if held.checked is None or not _unchanged(*held.checked, arrays):
+        structure = Structure(held.format, held.shape, arrays, values.device)  # type: ignore[arg-type]
+        if not values.is_meta:
+            structure.check(values.detach())
+        trust(held, structure)
+    return held.checked[0]  # type: ignore[index]
+
+
+def trust(held: Held, structure: Structure) -> None:
+    """Note that the arrays of a structure are right as they are now."""
+    held.checked = (structure, tuple(version_of(array) for array in structure.arrays.values()))
+
+
+def _unchanged(structure: Structure, versions: tuple[int, ...], arrays: dict[str, Tensor]) -> bool:
+    pairs = zip(structure.arrays.values(), arrays.values(), versions, strict=True)
+    return all(a is b and version_of(b) == version for a, b, version in pairs)
+
+
+class Owner:
+    """What a SparseTensor made of a module's weight knows of it: writes go to the module, gradients come from there."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.module, self.name = module, name
+
+    @property
+    def grad(self) -> Tensor | None:
+        """Gradient of the values, as a SparseTensor."""
+        held: Held = self.module._sparse[self.name]  # type: ignore[index, assignment]
+        values: Any = self.module._parameters[f"{self.name}_values"]
+        if values.grad is None or held.latest is not None:
+            return None if values.grad is None else held.latest
+        return SparseTensor(values.grad, structure_of(self.module, self.name, held))
+
+    def store(self, values: Tensor, structure: Structure) -> None:
+        """Take other values and another pattern."""
+        store(self.module, self.name, values, structure)
+
+
+class _Read(torch.autograd.Function):
+    """The weight that values are; backward gives the gradient at the stored positions."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, structure: Structure) -> SparseTensor:
+        ctx.structure = structure
+        return SparseTensor(values.view_as(values), structure)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return gather(grad, ctx.structure), None
+
+
+class _ReadWhole(torch.autograd.Function):
+    """The same, for a gradient that is wanted at every position: it is collected on its way to the values."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, structure: Structure, held: Held, parameter: Tensor) -> SparseTensor:
+        ctx.structure, ctx.held, ctx.parameter = structure, held, parameter
+        return SparseTensor(values.view_as(values), structure, grad_format=Dense())
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        whole = grad.to_dense() if isinstance(grad, SparseTensor) else grad
+        ctx.held.collect(whole, first=ctx.parameter.grad is None)
+        return gather(grad, ctx.structure), None, None, None
+
+
+def read(module: nn.Module, name: str, held: Held) -> Tensor:
+    """Return a stored weight as a SparseTensor; inside a trace, as a dense tensor that is made there."""
+    values: Any = module._parameters[f"{name}_values"]
+    structure = structure_of(module, name, held)
+    if torch.compiler.is_compiling():
+        return scatter(mask_padding(values, structure), structure)
+    if not (torch.is_grad_enabled() and values.requires_grad):
+        weight = SparseTensor(values.detach(), structure)
+    elif held.whole or held.collects:
+        held.ranks = ranks_of_ddp()
+        weight = _ReadWhole.apply(values, structure, held, values)
+    else:
+        weight = _Read.apply(values, structure)
+    for mark, value in values.__dict__.items():  # what others have noted on the parameter, such as transformers
+        if mark != "home":
+            setattr(weight, mark, value)
+    weight._owner = Owner(module, name)
+    return weight
+
+
+def ranks_of_ddp() -> Any:
+    """Return the process group of the DDP whose forward pass is running; None outside of one."""
+    active = DistributedDataParallel._active_ddp_module
+    return None if active is None else active.process_group
+
+
+@torch.no_grad()
+def store(module: nn.Module, name: str, values: Tensor, structure: Structure) -> None:
+    """Give a stored weight of a module other values and another pattern, in the same format."""
+    held: Held = module._sparse[name]  # type: ignore[index, assignment]
+    parameter = module._parameters[f"{name}_values"]
+    if structure.format != held.format:
+        raise ValueError(f"{name} is stored in {held.format}; a pattern in {structure.format} can't take its place")
+    assert parameter is not None
+    moved(parameter, structure_of(module, name, held), structure)
+    set_data(parameter, values)
+    for array, tensor in structure.arrays.items():
+        module._buffers[f"{name}_{array}"] = tensor
+    trust(held, structure)
+
+
+def set_data(parameter: nn.Parameter, values: Tensor) -> None:
+    """Let a parameter hold other data, of any shape; it stays the same object to optimizers.
+
+    A graph of autograd that is still alive (most loops keep the last loss) holds a node that adds to this parameter and
+    remembers its shape, and the next forward pass would find that node again. Data of another type in between makes
+    torch forget it.
+    """
+    values = values.detach()
+    if not torch._has_compatible_shallow_copy_type(parameter, values):  # it was on the meta device
+        torch.utils.swap_tensors(parameter, nn.Parameter(values, parameter.requires_grad))
+        return
+    if values.shape != parameter.shape:
+        parameter.grad = None
+        other = torch.float64 if values.dtype != torch.float64 else torch.float32
+        parameter.data = values.new_empty(0, dtype=other)
+    parameter.data = values
