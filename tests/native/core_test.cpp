@@ -240,10 +240,7 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_int8.h"
 
-#include "core_team.h"
-
 int main() {
-  team();
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
 #if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512

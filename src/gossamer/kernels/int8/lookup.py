@@ -15,9 +15,7 @@ from gossamer.kernels.int8.weight import BLOCK, GROUP, LOOKUP, UNUSED, WINDOW, R
 from gossamer.kernels.int8.windows import LINES_OF_TILE, Windows, plan, schedule
 
 
-def lookup(
-    weight: Rounded, mask: Tensor, *, tall: int = 1, wide: int = 1, windows: Windows | None = None
-) -> Tensor:
+def lookup(weight: Rounded, mask: Tensor, *, tall: int = 1, wide: int = 1, windows: Windows | None = None) -> Tensor:
     """Return a weight of any pattern.
 
     Parameters
@@ -59,7 +57,9 @@ def lookup(
     total = int(pos[-1])
     crd = torch.full((total, WINDOW // wide), UNUSED, dtype=torch.uint8)
     crd[step, place] = (col - at * (stride // wide)).to(torch.uint8)
-    padded = F.pad(weight.values, (0, -cols % wide, 0, kept.shape[0] * tall - rows)).view(-1, tall, kept.shape[1], wide)
+    padded = F.pad(weight.values, (0, -cols % wide, 0, kept.shape[0] * tall - rows)).view(
+        kept.shape[0], tall, kept.shape[1], wide
+    )
     values = torch.zeros(total, tall, WINDOW // wide, wide, dtype=torch.int8)
     values[step, :, place] = padded[unit, :, col]
     line = torch.zeros(total, dtype=torch.uint8)
@@ -79,7 +79,7 @@ def units_of(mask: Tensor, tall: int, wide: int = 1) -> Tensor:
     """
     rows, cols = mask.shape
     padded = F.pad(mask, (0, -cols % wide, 0, -rows % (GROUP * tall)))
-    return padded.view(-1, tall, padded.shape[1] // wide, wide).any(3).any(1)
+    return padded.view(padded.shape[0] // tall, tall, padded.shape[1] // wide, wide).any(3).any(1)
 
 
 def lane_of(unit: Tensor, tall: int) -> Tensor:

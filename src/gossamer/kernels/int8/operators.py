@@ -114,8 +114,8 @@ def linear(
     >>> from gossamer.kernels.int8 import pack
     >>> from gossamer.kernels.int8.weight import rounded
     >>> w = pack.dense(rounded(torch.tensor([[1.0, 0.0, -0.5]])))
-    >>> linear(w, torch.tensor([[1.0, 2.0, 2.0]]), None, 1).round(decimals=2)
-    tensor([[0.]])
+    >>> linear(w, torch.tensor([[2.0, 1.0, 0.0]]), None, 1).round(decimals=2)
+    tensor([[2.]])
     """
     native.load()
     if x_range is None and out_range is None and (out is None or out is x.dtype):

@@ -26,7 +26,7 @@ def dense(weight: Rounded) -> Tensor:
     rows, cols = weight.values.shape
     check_cols(cols)
     padded = F.pad(weight.values, (0, -cols % 4, 0, -rows % GROUP))
-    values = padded.view(-1, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
+    values = padded.view(padded.shape[0] // GROUP, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
     return together(Sizes(DENSE, rows, cols), weight.scale, values, sums_of(weight))
 
 
@@ -46,11 +46,13 @@ def lines(weight: Rounded, mask: Tensor) -> Tensor:
     rows, cols = mask.shape
     check_cols(cols)
     block = min(_ROWS, -(-max(rows, 1) // GROUP) * GROUP)
-    kept = F.pad(mask, (0, -cols % 4, 0, -rows % block)).view(-1, -(-cols // 4), 4).any(2)
-    quads = kept.shape[1]
+    quads, all_rows = -(-cols // 4), rows + -rows % block
+    kept = F.pad(mask, (0, -cols % 4, 0, -rows % block)).view(all_rows, quads, 4).any(2)
     tiles = max(-(-quads // _QUADS), 1)
     each = max(-(-quads // tiles), 1)
-    cut = F.pad(kept, (0, tiles * each - quads)).view(-1, block, tiles, each).transpose(1, 2)  # block, tile, row, quad
+    cut = (
+        F.pad(kept, (0, tiles * each - quads)).view(all_rows // block, block, tiles, each).transpose(1, 2)
+    )  # block, tile, row, quad
     count = cut.sum(3)
     order = count.argsort(dim=2, descending=True, stable=True)
     steps = count.gather(2, order)[..., ::4].reshape(-1)  # of a unit of four rows, the first of which is the longest
@@ -60,7 +62,7 @@ def lines(weight: Rounded, mask: Tensor) -> Tensor:
     step = pos[((b * tiles + k) * block + slot) // 4] + cut.cumsum(3)[b, k, r, j] - 1
     crd = torch.full((int(pos[-1]), 4), each, dtype=torch.uint8)
     crd[step, slot % 4] = j.to(torch.uint8)
-    padded = F.pad(weight.values, (0, -cols % 4, 0, kept.shape[0] - rows)).view(-1, quads, 4)
+    padded = F.pad(weight.values, (0, -cols % 4, 0, all_rows - rows)).view(all_rows, quads, 4)
     values = torch.zeros(*crd.shape, 4, dtype=torch.int8)
     values[step, slot % 4] = padded[b * block + r, k * each + j]
     sizes = Sizes(LINES, rows, cols, each, block, steps=crd.shape[0])

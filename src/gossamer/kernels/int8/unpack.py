@@ -15,7 +15,7 @@ def unpack(weight: Tensor) -> Tensor:
     sizes = made.sizes
     if sizes.kind == DENSE:
         quads = -(-sizes.cols // 4)
-        whole = made.values.view(-1, quads, GROUP, 4).transpose(1, 2).reshape(-1, 4 * quads)
+        whole = made.values.view(sizes.groups, quads, GROUP, 4).transpose(1, 2).reshape(sizes.groups * GROUP, 4 * quads)
         return whole[: sizes.rows, : sizes.cols].contiguous()
     out = torch.zeros(sizes.rows, sizes.cols, dtype=torch.int8)
     row, col, value = entries(made)

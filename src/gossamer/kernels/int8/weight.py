@@ -116,9 +116,17 @@ def parts(weight: Tensor) -> Parts:
     dense, lines = sizes.kind == DENSE, sizes.kind == LINES
     units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
     crd = 0 if dense else sizes.steps * sizes.places
-    values = sizes.groups * GROUP * -(-sizes.cols // 4) * 4 if dense else sizes.steps * (16 if lines else WINDOW * sizes.tall)
+    values = (
+        sizes.groups * GROUP * -(-sizes.cols // 4) * 4
+        if dense
+        else sizes.steps * (16 if lines else WINDOW * sizes.tall)
+    )
     rows = (sizes.rows, torch.float32), (sizes.rows, torch.int32)
-    index = (0 if dense else units + 1, torch.int32), (crd, torch.uint8), (units * 4 if lines else sizes.steps, torch.uint8)
+    index = (
+        (0 if dense else units + 1, torch.int32),
+        (crd, torch.uint8),
+        (units * 4 if lines else sizes.steps, torch.uint8),
+    )
     found, at = [], _HEAD_BYTES
     for count, dtype in (*rows, *index, (values, torch.int8)):
         size = count * dtype.itemsize
@@ -190,4 +198,6 @@ def rounded(weight: Tensor) -> Rounded:
 def check_cols(cols: int) -> None:
     """Raise ValueError where int32 sums might overflow."""
     if cols > MOST_COLS:
-        raise ValueError(f"{cols} columns: sums of int8 products are exact in 32 bits up to {MOST_COLS}, cut the weight")
+        raise ValueError(
+            f"{cols} columns: sums of int8 products are exact in 32 bits up to {MOST_COLS}, cut the weight"
+        )

@@ -56,7 +56,7 @@ def plan(kept: Tensor, tall: int = 1, wide: int = 1, isa: str | None = None) -> 
     Windows(stride=16, window=16)
     """
     groups = kept.shape[0] // GROUP
-    some = kept.view(groups, GROUP, -1)[:: max(groups // 16, 1)].reshape(-1, kept.shape[1])
+    some = kept.view(groups, GROUP, kept.shape[1])[:: max(groups // 16, 1)].flatten(0, 1)
     costs = _COSTS[isa or native.int8_isa() or "avx512vbmi"][2 if wide == 4 else 1 if tall == 4 else 0]
 
     def cost(windows: Windows) -> float:

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "large.h"
-#include "team.h"
 
 using Value = uint64_t;  // what torch calls StableIValue: an integer, or a pointer
 struct AtenTensor;
@@ -26,7 +25,6 @@ int32_t torch_from_blob(void*, int64_t, const int64_t*, const int64_t*, int64_t 
                         int32_t index, Handle*, int32_t layout, const uint8_t*, int64_t, void (*)(void*, void*), void*);
 int32_t aoti_torch_delete_tensor_object(Handle);
 int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
-int32_t torch_get_num_threads(uint32_t*);
 }
 
 namespace gossamer_torch {
@@ -124,16 +122,12 @@ inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32)
   return out;
 }
 
-// Multiply-adds, of one token about 15 an ns, of many more: below ALONE a second thread costs more than it saves; up to FEW
-// a small team is faster than torch's own pool, and doesn't wait for threads that are not running (team.h).
-constexpr int64_t ALONE = 1 << 16, FEW = 1 << 21;
+// Below this many multiply-adds, waking a second thread costs more than it saves.
+constexpr int64_t WORTH_A_THREAD = 1 << 17;
 
 template <class Job> void parallel(int64_t items, int64_t work, Job* job) {
-  if (items < 2 || work < ALONE) return Job::run(0, items, job);
-  if (work >= FEW) return check(torch_parallel_for(0, items, 1, Job::run, job));
-  uint32_t threads = 1;
-  check(torch_get_num_threads(&threads));
-  gossamer::team_run(items, threads, Job::run, job);
+  if (items < 2 || work < WORTH_A_THREAD) return Job::run(0, items, job);
+  check(torch_parallel_for(0, items, 1, Job::run, job));
 }
 
 }  // namespace gossamer_torch
