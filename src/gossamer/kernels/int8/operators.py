@@ -44,8 +44,8 @@ def _(weight: Any, x: Tensor, bias: Any, a: Any, b: Any, c: Any, d: Any, rows: i
 
 @torch.library.register_fake("gossamer::int8_quantize", lib=_library)
 def _(x: Tensor, scale: Any, zero: Any) -> tuple[Tensor, Tensor, Tensor]:
-    each = (x.new_empty(x.shape[0], dtype=dtype) for dtype in (torch.float32, torch.int32))
-    return x.new_empty(x.shape, dtype=torch.uint8), *each
+    q, tokens = x.new_empty(x.shape, dtype=torch.uint8), x.shape[0]
+    return q, x.new_empty(tokens, dtype=torch.float32), x.new_empty(tokens, dtype=torch.int32)
 
 
 _linear, _ranged = torch.ops.gossamer.int8_linear.default, torch.ops.gossamer.int8_linear_ranged.default
@@ -93,7 +93,7 @@ def linear(
     weight
         From ``pack.dense``, ``pack.lines`` or ``lookup.lookup``.
     x
-        float32 or bfloat16 [tokens, cols] with contiguous rows; or uint8, as :func:`quantize` and ``out_range`` give it.
+        float32 or bfloat16 [tokens, cols] with contiguous rows; or uint8, from :func:`quantize` or ``out_range``.
     bias
         float32 [rows].
     rows

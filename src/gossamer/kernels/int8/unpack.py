@@ -44,7 +44,7 @@ def mask_of(weight: Tensor) -> Tensor:
 
 
 def entries(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, column and value of everything that a sparse weight stores; of blocks, what is inside of the matrix."""
+    """Return row, column and value of all that a sparse weight stores inside of the matrix."""
     row, col, value = (_lookup if made.sizes.kind == LOOKUP else _lines)(made)
     inside = (row < made.sizes.rows) & (col < made.sizes.cols)
     return row[inside], col[inside], value[inside]

@@ -73,8 +73,8 @@ def plan(kept: Tensor, tall: int = 1, wide: int = 1, isa: str | None = None) -> 
 def schedule(kept: Tensor, stride: int, window: int, each: int = 4) -> tuple[Tensor, Tensor]:
     """Decide how many entries of each unit are taken in each window, and how many steps a group has there.
 
-    A step takes up to ``each`` of every unit. A group makes as few steps as the entries need that no later window shows; the units that have less of these take
-    entries of the rest of the window. No other choice has fewer steps.
+    A step takes up to ``each`` of every unit. A group makes as few steps as the entries need that no later window
+    shows; the units that have fewer of these take entries of the rest of the window. No other choice has fewer steps.
 
     Examples
     --------
