@@ -19,6 +19,7 @@ _library = torch.library.Library("gossamer", "FRAGMENT")
 _library.define("int8_linear_t(Tensor weight, Tensor grad, int cols) -> Tensor")
 _library.define("int8_linear_recorded(Tensor weight, Tensor x, Tensor? bias, int rows) -> Tensor")
 _FLOATS = (torch.float32, torch.bfloat16)
+_CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 
 
 @torch.library.impl(_library, "int8_linear_t", "CPU")
@@ -91,20 +92,27 @@ def int8_linear(x: Tensor, packed: Tensor, rows: int, bias: Tensor | None = None
     >>> int8_linear(torch.tensor([2.0, 1.0, 0.0]), packed, 2).round(decimals=2)
     tensor([2., 2.])
     """
-    if activation not in ACTIVATIONS:
+    code = _CODES.get(activation)
+    if code is None:
         raise ValueError(f"activation={activation!r} must be one of {', '.join(ACTIVATIONS)}")
+    shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
+    dims = x.dim()
+    plain = x.dtype in _FLOATS and (dims == 2 or dims == 3) and x.is_contiguous()
+    if not (torch.is_grad_enabled() and (x.requires_grad or (shift is not None and shift.requires_grad))):
+        return _linear(packed, x, shift, rows, code) if plain else _any(x, packed, rows, shift, code)
+    matrix = x.reshape(-1, x.shape[-1])
+    matrix = (matrix if matrix.dtype in _FLOATS else matrix.float()).contiguous()
+    out = _activated(_recorded(packed, matrix, shift, rows), activation)
+    return out.view(*x.shape[:-1], rows).to(x.dtype)
+
+
+def _any(x: Tensor, packed: Tensor, rows: int, bias: Tensor | None, code: int) -> Tensor:
+    """Tokens of any strides, dimensions and float type."""
     matrix = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    if matrix.dtype not in _FLOATS:
-        matrix = matrix.float()
+    matrix = matrix if matrix.dtype in _FLOATS else matrix.float()
     if matrix.stride(1) != 1 or matrix.stride(0) < matrix.shape[1]:
         matrix = matrix.contiguous()
-    shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
-    if torch.is_grad_enabled() and (matrix.requires_grad or (shift is not None and shift.requires_grad)):
-        out = _activated(_recorded(packed, matrix, shift, rows), activation)
-    else:
-        out = _linear(packed, matrix, shift, rows, ACTIVATIONS.index(activation))
-    out = out if x.dim() == 2 else out.view(*x.shape[:-1], rows)
-    return out if out.dtype is x.dtype else out.to(x.dtype)
+    return _linear(packed, matrix, bias, rows, code).view(*x.shape[:-1], rows).to(x.dtype)
 
 
 def _activated(x: Tensor, activation: str) -> Tensor:

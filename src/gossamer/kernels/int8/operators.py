@@ -34,12 +34,12 @@ OUTPUTS = (torch.float32, torch.bfloat16, torch.uint8)
 
 @torch.library.register_fake("gossamer::int8_linear", lib=_library)
 def _(weight: Any, x: Tensor, bias: Any, rows: int, activation: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
 @torch.library.register_fake("gossamer::int8_linear_ranged", lib=_library)
 def _(weight: Any, x: Tensor, bias: Any, a: Any, b: Any, c: Any, d: Any, rows: int, act: int, out: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows), dtype=OUTPUTS[out])
+    return x.new_empty((*x.shape[:-1], rows), dtype=OUTPUTS[out])
 
 
 @torch.library.register_fake("gossamer::int8_quantize", lib=_library)
@@ -86,7 +86,7 @@ def linear(
     out_range: Range | None = None,
     out: torch.dtype | None = None,
 ) -> Tensor:
-    """Return act(x @ weight.T + bias) for a matrix of tokens.
+    """Return act(x @ weight.T + bias) for tokens in a matrix, or in a contiguous tensor of three dimensions.
 
     Parameters
     ----------

@@ -23,9 +23,13 @@ constexpr float LEAST = 1.17549435e-38f;                    // of scales: the sm
 template <class P> void take_tokens(P& p, const Tensor& x, const Tensor& scale, const Tensor& zero, int64_t cols) {
   const int32_t type = x.dtype();
   p.x_type = type == UINT8 ? NUMBER_UINT8 : type == BFLOAT16 ? NUMBER_BF16 : NUMBER_FLOAT;
-  const char* wanted = "x must be float32, bfloat16 or uint8 [tokens, cols] with contiguous rows";
-  p.x = x.matrix<char>(cols, wanted, &p.ldx, TYPE_OF[p.x_type]);
-  p.tokens = x.size(0);
+  const char* wanted = "x must be float32, bfloat16 or uint8 [tokens, cols] with contiguous rows, or contiguous [a, b, cols]";
+  if (x.dim() == 3) {
+    require(x.size(2) == cols && x.contiguous(), wanted);
+    p.x = x.data<char>(TYPE_OF[p.x_type], wanted), p.ldx = cols, p.tokens = x.size(0) * x.size(1);
+  } else {
+    p.x = x.matrix<char>(cols, wanted, &p.ldx, TYPE_OF[p.x_type]), p.tokens = x.size(0);
+  }
   require(!scale == !zero, "scale and zero of x come together");
   require(scale || p.x_type != NUMBER_UINT8, "x of uint8 needs its scale and zero");
   if (!scale) return;
@@ -59,12 +63,13 @@ struct ProductJob {
     require(p.a.rows == int64_t(rows), "rows must be those of the weight");
   }
 
-  Value product(const Tensor& weight, const Tensor& bias, Value activation) {
+  Value product(const Tensor& weight, const Tensor& x, const Tensor& bias, Value activation) {
     if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
     p.activation = int64_t(activation), p.ldo = p.a.rows;
     require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-    const int64_t sizes[2] = {p.tokens, p.a.rows};
-    Tensor out(reinterpret_cast<Value>(empty(2, sizes, TYPE_OF[p.out_type])));
+    const bool batches = x.dim() == 3;
+    const int64_t sizes[3] = {x.size(0), batches ? x.size(1) : p.a.rows, p.a.rows};
+    Tensor out(reinterpret_cast<Value>(empty(batches ? 3 : 2, sizes, TYPE_OF[p.out_type])));
     p.out = out.data<char>(TYPE_OF[p.out_type], "out");
     if (p.tokens && p.a.rows) parallel(kernels->items(p), weight.size(0) * p.tokens / 8, this);
     require(good, "an output is not finite, and uint8 has no number for it");
@@ -78,7 +83,7 @@ void int8_linear(Value* stack, uint64_t, uint64_t) {
   job.take_weight(weight, stack[3]);
   take_tokens(job.p, x, none, none, job.p.a.cols);
   job.p.out_type = job.p.x_type;
-  stack[0] = job.product(weight, bias, stack[4]);
+  stack[0] = job.product(weight, x, bias, stack[4]);
 }
 
 void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
@@ -97,7 +102,7 @@ void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
     require(p.out_scale >= LEAST && p.out_scale < 3e38f, "scale of out must be a positive normal number");
     require(p.out_zero >= 0 && p.out_zero <= 254, "zero of out must lie in 0 .. 254");
   }
-  stack[0] = job.product(weight, bias, stack[8]);
+  stack[0] = job.product(weight, x, bias, stack[8]);
 }
 
 struct QuantizeJob {
