@@ -10,21 +10,26 @@ in-place form, whose rule is: torch's result at the stored positions of a sparse
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import sys
 import warnings
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 import gossamer as gs
-from gossamer.core.fallback import watch
+from gossamer.core.dispatch import choose
+from gossamer.core.fallback import sparse_leaves, watch
 from gossamer.core.tensor import SparseTensor, from_entries, gather, scatter
+from gossamer.ops import Explanation
 
 Function = Callable[..., Any]
 FORMATS = {"CSR": gs.CSR(), "COO": gs.COO(), "BSR": gs.BSR((2, 2)), "Masked": gs.Masked()}
@@ -66,6 +71,7 @@ class Record:
     fallback: int = 0  # calls by torch on dense copies
     errors: int = 0  # calls that are errors in torch, and were the same error here
     gradients: int = 0  # gradients compared
+    explained: int = 0  # torch calls whose explanation was compared with what ran
     inplace: int = 0  # in-place calls among them
     wrong: list[str] = field(default_factory=list)
     reason: str = ""  # why there was nothing to call
@@ -225,7 +231,7 @@ def inplace_on_copy(function: Function) -> Function:
 # -- one call
 
 
-def choose(variant: str, floats: list[int]) -> list[int]:
+def sparse_arguments(variant: str, floats: list[int]) -> list[int]:
     """Return the numbers of the arguments that become sparse; none if it would be the same call again."""
     if len(floats) < 2:
         return floats if variant.endswith("first") else []
@@ -236,7 +242,7 @@ def judge(op: Any, format: gs.Format, sample: Any, variant: str, name: str, reco
     """Call an operator both ways, and note in the record how it ran and what was wrong."""
     arguments = Arguments(sample)
     inplace = variant.startswith("in place")
-    chosen = choose(variant, arguments.floats)
+    chosen = sparse_arguments(variant, arguments.floats)
     if not chosen or (inplace and 0 not in arguments.floats):
         return
     function = op.inplace_variant if inplace else op.op
@@ -246,22 +252,94 @@ def judge(op: Any, format: gs.Format, sample: Any, variant: str, name: str, reco
     flat = arguments.sparse(masks, format)
     torchs = reference(op, function, inplace, {i: flat[i] for i in chosen})
     dense = attempt(arguments, torchs, arguments.dense(masks))
+    asked = Asked()
     with gs.fallback("silent"), watch() as seen:
-        sparse = attempt(arguments, inplace_on_copy(function) if inplace else function, flat)
+        sparse = attempt(arguments, asked.around(inplace_on_copy(function) if inplace else function), flat)
     problem = compare(dense, sparse, flat, exact=op.name not in UNDEFINED)
+    problem = problem or "; ".join(asked.problems)
     if inplace and not problem:  # as optimizers do it
         with torch.no_grad(), gs.fallback("silent"):
             again = attempt(arguments, inplace_on_copy(function), flat)
             problem = compare(dense, again, flat, exact=True, graded=False)
     if problem:
         record.wrong.append(f"{name}: {problem}"[:300])
+    record.explained += asked.calls
     if dense.error is not None:
         record.errors += not problem
         return
-    kind = "native" if not seen else "fallback" if any(set(k) - {"Dense", "Masked"} for _, k in seen) else "storage"
+    hows = {ran.how for ran in seen}
+    kind = "fallback" if "fallback" in hows else "storage" if "storage" in hows else "native"
     setattr(record, kind, getattr(record, kind) + 1)
     record.inplace += inplace
     record.gradients += dense.grads is not None
+
+
+class Asked(TorchFunctionMode):
+    """Asks gs.explain before every torch call with a sparse tensor, and compares its answer with what runs.
+
+    What runs is seen in two ways: the decisions that were run (:func:`watch`), and the functions that were entered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.problems: list[str] = []
+        self.calls = 0
+
+    def around(self, function: Function) -> Function:
+        """Return a function whose torch calls are compared."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return call
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if next(sparse_leaves((args, kwargs)), None) is None:
+            return func(*args, **kwargs)
+        try:
+            said, decision = gs.explain(func, *args, **kwargs), choose(func, args, kwargs)
+        except Exception:  # a call that is wrong: torch says so below
+            return func(*args, **kwargs)
+        entered: set[Any] = set()
+        with watch() as seen, _profiled(entered):
+            out = func(*args, **kwargs)
+        self.calls += 1
+        self.problems += disagreements(said, decision.function, seen, entered)
+        return out
+
+
+@contextlib.contextmanager
+def _profiled(entered: set[Any]) -> Iterator[None]:
+    """Collect the code of every Python function that is entered."""
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, arg: entered.add(frame.f_code) if event == "call" else None)
+    try:
+        yield
+    finally:
+        sys.setprofile(before)
+
+
+def disagreements(said: Explanation, function: Function, seen: list[Any], entered: set[Any]) -> list[str]:
+    """Say in what an explanation and a call differ."""
+    name, torchs = (
+        said.operator,
+        said.how in ("storage", "fallback"),
+    )  # torch may call a function of the same name inside
+    first = next((call for call in seen if call.operator == name), None)
+    found = []
+    if said.how != "torch" and (first is None or first.how != said.how):  # torch itself: no value is needed
+        found.append(f"explain says {said.how} for {name}, but {first} ran")
+    if first is not None and not torchs and first.function != said.function:
+        found.append(f"explain says {said.function} for {name}, but {first.function} ran")
+    if said.how != "fallback" and any(call.how == "fallback" for call in seen):
+        inner = next(call for call in seen if call.how == "fallback")
+        found.append(f"explain says {said.how} for {name}, but inside of it {inner.operator} fell back to dense")
+    code = getattr(function, "__code__", None)
+    if code is not None and code not in entered:
+        found.append(f"explain says {said.function} for {name}, but it was not entered")
+    return found
 
 
 def _fails(arguments: Arguments, function: Function, masks: dict[int, Tensor], inplace: bool) -> bool:

@@ -19,7 +19,7 @@ def table():
     for now, before in zip((registry._TABLE, registry._BACKWARD), saved, strict=True):
         now.clear()
         now.update(before)
-    registry._FOUND.clear()
+    registry.changed()
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_weights_changed_between_forward_and_backward_are_noticed():
     loss = F.linear(torch.ones(2, 8, requires_grad=True), p).sum()
     with torch.no_grad():
         p.mul_(2)
-    with pytest.raises(RuntimeError, match="modified in place"):
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -42,6 +43,29 @@ def check(f: Callable[..., Any], *args: Any, native: bool = True, gradients: boo
         check_gradients(f, *args)
         check_gradients_against_dense(f, *args)
     return out
+
+
+def check_refused(f: Callable[..., Any], words: str, t: SparseTensor) -> None:
+    """A call that no function takes gives torch's result or error, and the warning has the guard's reason."""
+    try:
+        expected = f(t.to_dense())
+    except (RuntimeError, IndexError) as error:
+        expected = error
+    seen: list[str] = []
+
+    def note(decision: Any) -> None:
+        seen.append(decision.reason)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gossamer.core.fallback.announce", note)
+        if isinstance(expected, Exception):
+            with pytest.raises(type(expected)):
+                f(t)
+        else:
+            got = f(t)
+            pairs = zip(got, expected, strict=True) if isinstance(expected, tuple) else [(got, expected)]
+            assert all(torch.equal(dense_of(ours), theirs) for ours, theirs in pairs)
+    assert any(words in reason for reason in seen), seen
 
 
 def check_gradients(f: Callable[..., Any], *args: Any) -> None:

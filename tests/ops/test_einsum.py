@@ -250,3 +250,13 @@ def test_a_merge_prints_as_a_person_would_write_it():
         "    qB1 += pB1_crd == j",
         "out[0] = acc",
     ]
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc], ids=str)
+def test_operands_of_torch_sparse_are_converted(layout):
+    dense = torch.randn(5, 6) * (torch.rand(5, 6) < 0.4)
+    other = torch.randn(6, 3)
+    torch.testing.assert_close(gs.einsum("ik,kj->ij", dense.to_sparse(layout=layout), other), dense @ other)
+    ours = gs.from_dense(dense.t().contiguous(), gs.CSR())
+    both = gs.einsum("ik,kj->ij", dense.to_sparse(layout=layout), ours)
+    torch.testing.assert_close(both.to_dense(), dense @ dense.t())

@@ -205,3 +205,24 @@ def test_shapes_that_do_not_fit_are_torchs_error():
         t + torch.ones(4, 4)
     with gs.fallback("silent"), pytest.raises(RuntimeError, match="must match the size"):
         t * gs.from_dense(torch.eye(4), gs.COO())
+
+
+@pytest.mark.parametrize("format", [gs.CSR(), gs.BSR((2, 2)), gs.Masked()], ids=repr)
+def test_bits_of_integers(format):
+    x, y = torch.tensor([[0, 5], [-3, 0]]), torch.tensor([[6, 1], [0, 0]])
+    a, b = gs.from_dense(x, format), gs.from_dense(y, format)
+    dense = {
+        "not": (~a, ~x), "and": (a & b, x & y), "or": (a | b, x | y), "xor": (a ^ b, x ^ y), "swapped": (3 & a, 3 & x),
+        "or with a number": (3 | a, 3 | x),
+    }  # fmt: skip
+    for name, (ours, theirs) in dense.items():
+        ours = ours.to_dense() if isinstance(ours, gs.SparseTensor) else ours
+        assert torch.equal(ours, theirs), name
+    assert torch.equal((~gs.from_dense(x != 0, format)), x == 0)  # of bools it is the logical one
+
+
+def test_a_remainder_in_place():
+    x = torch.tensor([[0.0, 5.0], [-3.0, 0.0]])
+    t = gs.from_dense(x, gs.CSR())
+    t %= 2
+    assert torch.equal(t.to_dense(), torch.remainder(x, 2))

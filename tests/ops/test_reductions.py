@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from gossamer.core.tensor import from_entries
 from tests.formats_under_test import ALL
-from tests.ops.against_dense import SHAPES, check, sample
+from tests.ops.against_dense import SHAPES, check, check_refused, sample
 
 formats = pytest.mark.parametrize("format", ALL, ids=repr)
 SUMS = [torch.sum, torch.mean, torch.amax, torch.amin, torch.var, torch.std, torch.linalg.vector_norm]
@@ -67,25 +67,27 @@ def test_ties_share_the_gradient_with_zeros_that_are_not_stored(format, f):
 
 
 @formats
-def test_norms_and_their_gradient_at_zero(format):
-    t = sample((5, 7), format)
-    for p in (1, 2, 3, float("inf")):
-        check(lambda t, p=p: torch.norm(t, p), t)
-    for p in (1, 2, 3):
-        check(lambda t, p=p: torch.norm(t, p, dim=1), t, gradients=p > 1)
-    empty = from_entries(torch.tensor([], dtype=torch.long), torch.zeros(0, dtype=torch.float64), (3, 3), format)
-    check(lambda t: torch.linalg.vector_norm(t, 2, 1), empty)
-
-
-@formats
-def test_norms_of_matrices_and_sums_without_nan(format):
+def test_sums_without_nan(format):
     t = sample((3, 4, 5), format)
-    check(torch.linalg.norm, t)
-    check(torch.linalg.matrix_norm, t)
-    check(lambda t: torch.linalg.norm(t, torch.inf, dim=1), t)
     hole = t * torch.where(torch.arange(5) == 2, torch.nan, 1.0).double()
     check(lambda t: torch.nansum(t, 2), hole, gradients=False)
     assert not torch.nansum(hole).isnan()
+
+
+#: Calls that a guard refuses, and words of its reason.
+REFUSED = {
+    "max along a dimension": (lambda t: torch.max(t, 0), "where"),
+    "min by keyword": (lambda t: torch.min(t, dim=1, keepdim=True), "no option dim"),
+    "mean of integers": (lambda t: t.int().mean(), "no floats"),
+    "extremes of bools": (lambda t: torch.amax(t > 0, 0), "no order"),
+    "any of bytes": (lambda t: t.byte().any(), "uint8"),
+    "product of integers": (lambda t: t.int().prod(), "no floats"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_guard_refuses_is_torchs_with_the_reason(name):
+    check_refused(*REFUSED[name], sample((4, 5), gs.CSR()))
 
 
 def test_types_and_errors():

@@ -1,214 +1,175 @@
-"""From a call of torch to the function that computes it.
+"""From a call of torch to the function that computes it: :func:`choose` decides, :mod:`~gossamer.core.perform` runs it.
 
-``torch_function`` sees every call from Python, above autograd: entries of the table are written in differentiable
-terms, so gradients follow. ``aten`` sees what torch's own machinery calls below autograd (accumulation of gradients,
-DDP, tracing); it uses the same table.
+``torch_function`` sees every call from Python, above autograd: functions of the table are written in differentiable
+terms, so gradients follow. ``torch_dispatch`` sees what torch's own machinery calls below autograd (accumulation of
+gradients, DDP, tracing); it uses the same table.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import return_and_correct_aliasing
 
-from gossamer.core import table as registry
-from gossamer.core.autocast import LOWERED, lowered
-from gossamer.core.fallback import Copies, announce, densify, sparse_leaves
-from gossamer.core.lists import PREFIXES, call_list
-from gossamer.core.table import Function, Kinds, Operator, operator_of
-from gossamer.core.tensor import SparseTensor, WantsDenseGradient
-from gossamer.formats import Dense, Format, Masked
+from gossamer.core import copies, fallback, inplace, lists
+from gossamer.core.decide import Decision, by_table
+from gossamer.core.facts import LISTS, LOWERED, METADATA
+from gossamer.core.fallback import densify, sparse_leaves
+from gossamer.core.perform import perform
+from gossamer.core.table import Operator, operator_of
+from gossamer.core.tensor import SparseTensor
 
-#: Calls that ask for, or set, something every tensor has; torch answers them for the wrapper itself.
-METADATA = {
-    "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "is_floating_point",
-    "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device",
-    "type", "register_hook", "register_post_accumulate_grad_hook", "retain_grad", "requires_grad", "requires_grad_",
-    "backward", "__hash__", "__len__", "__bool__", "is_nonzero", "detach", "grad.get", "grad.set", "_grad.get",
-    "grad_fn.get",
-    "is_leaf.get", "requires_grad.get", "requires_grad.set", "shape.get", "dtype.get", "device.get", "layout.get",
-    "ndim.get", "is_cpu.get", "is_cuda.get", "is_mps.get", "is_xpu.get", "is_meta.get", "is_sparse.get",
-    "is_sparse_csr.get", "is_quantized.get", "is_nested.get", "is_mkldnn.get", "names.get", "name.get", "_version.get",
-    "output_nr.get", "retains_grad.get", "_backward_hooks.get", "_backward_hooks.set", "_base.get", "itemsize.get",
-    "is_vulkan.get", "is_xla.get", "is_ipu.get", "is_maia.get", "is_mtia.get", "volatile.get", "_cdata.get",
-    "_is_view", "has_names", "is_shared", "data_ptr", "untyped_storage", "_typed_storage", "grad", "result_type",
-    "_use_count", "grad_dtype.get", "grad_dtype.set", "_post_accumulate_grad_hooks.get", "can_cast", "__dir__",
-    "_has_symbolic_sizes_strides.get", "_is_zerotensor", "is_distributed", "is_pinned", "is_tensor", "is_storage",
-    "_has_compatible_shallow_copy_type", "get_default_device", "access_subclass_inner_tensor",
-}  # fmt: skip
+aten = torch.ops.aten
+_LINEAR, _is_compiling, _is_any_autocast_enabled = (
+    F.linear,
+    torch.compiler.is_compiling,
+    torch._C._is_any_autocast_enabled,
+)
 
 
-def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Answer a call from Python."""
-    try:
-        return _answer(func, args, kwargs)
-    except WantsDenseGradient:  # then it has to be computed on a dense tensor, and there is nothing to warn of
-        return func(*densify(args), **densify(kwargs))
+    if func is _LINEAR and not kwargs:
+        return _linear(args)
+    return perform(choose(func, args, kwargs))
 
 
-def _answer(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    name = _DIRECT.get(func)
-    if name is not None and not kwargs and not (name in LOWERED and torch._C._is_any_autocast_enabled()):
-        for function in find(name, kinds_of(args)):
-            result = function(*args)
-            if result is not NotImplemented:
-                return result
-        return on_dense(name, func, args, kwargs)
-    operator = operator_of(func)
-    name = operator.name
-    if name in METADATA or getattr(func, "__module__", None) == "torch.nn.init":  # which fill a tensor step by step
-        with torch._C.DisableTorchFunctionSubclass():
-            return func(*args, **kwargs)
-    if not (operator.inplace or operator.swapped or name.startswith(PREFIXES)):
-        _DIRECT[func] = name
-    if name in LOWERED and torch._C._is_any_autocast_enabled():
-        args = lowered(args)
-        if next(sparse_leaves((args, kwargs)), None) is None:
-            return func(*args, **kwargs)  # a weight that wants a dense gradient is cast to a dense tensor
-    return run(operator, func, args, kwargs)
+def _linear(args: tuple[Any, ...]) -> Any:
+    """Answer F.linear: the last decision for a weight of this structure is kept with it, ready to be called."""
+    weight = args[1]
+    if type(weight) is not SparseTensor or _is_compiling() or fallback._watchers or _is_any_autocast_enabled():
+        return perform(choose(_LINEAR, args))
+    memo = weight._structure.memo
+    ready = memo.get("linear")
+    if ready is not None:
+        out = ready(*args)
+        if out is not None:
+            return out
+    decision = choose(_LINEAR, args)
+    out = perform(decision)
+    bind = getattr(decision.function, "bind", None)
+    if bind is not None and not decision.refused:
+        memo["linear"] = bind(*decision.args)
+    return out
 
 
-def run(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator by the table, or on dense copies."""
-    name = operator.name
-    if name.startswith(PREFIXES):
-        return call_list(operator, func, args, kwargs)
-    if operator.inplace or kwargs.get("inplace"):
-        return _SPECIAL["inplace"](operator, func, args, kwargs)
+def choose(func: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Decision:
+    """Decide what runs for a call from Python. Nothing is computed, except that autocast casts the arguments.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> choose(torch.cumsum, (gs.from_dense(torch.eye(2), gs.COO()), 0)).how
+    'fallback'
+    """
+    known = _FORMS.get(func)
+    if known is None:
+        operator = operator_of(func)
+        known = _FORMS[func] = operator, _form(operator, func)
+    operator, form = known
+    return decide(operator, form, func, args, kwargs or {})
+
+
+def decide(operator: Operator, form: Form, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    """Decide a call of an operator, by the form in which it is called."""
     if kwargs:
-        if kwargs.get("out") is not None:
-            return _SPECIAL["out"](operator, func, args, kwargs)
-        args, kwargs = _positional(name, args, {k: v for k, v in kwargs.items() if k not in ("out", "inplace")})
-    ordered = (args[1], args[0], *args[2:]) if operator.swapped else args
-    for function in find(name, kinds_of(ordered), tuple(kwargs)):
-        result = function(*ordered, **kwargs)
-        if result is not NotImplemented:
-            return result
-    return on_dense(name, func, args, kwargs)
+        if kwargs.get("inplace") and form is by_table:
+            form = inplace.decide
+        elif kwargs.get("out") is not None and form is not lists.decide:
+            form = inplace.decide_out
+        elif "out" in kwargs or "inplace" in kwargs:
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("out", "inplace")}
+    return form(operator, func, args, kwargs)
 
 
-def on_dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Compute on dense copies. (For Masked that is its own storage, and no loss.)"""
-    announce(name, tuple(k.__name__ for k in kinds_of((*args, *kwargs.values())) if k is not None))
-    copies: Copies = []
-    dense_args, dense_kwargs = densify((args, kwargs), copies)
-    out = func(*dense_args, **dense_kwargs)
-    return out if torch.compiler.is_compiling() else _SPECIAL["written"](name, out, copies)
+Form = Callable[[Operator, Any, tuple[Any, ...], dict[str, Any]], Decision]
+_FORMS: dict[Any, tuple[Operator, Form]] = {}
 
 
-_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+def _form(operator: Operator, func: Any) -> Form:
+    """Return what decides the calls of an operator."""
+    if operator.name in METADATA or getattr(func, "__module__", None) == "torch.nn.init":  # which fill step by step
+        return _metadata
+    if operator.name.startswith(LISTS):
+        return lists.decide
+    if operator.inplace:
+        return inplace.decide
+    return _lowered if operator.name in LOWERED else by_table
 
 
-def kinds_of(args: tuple[Any, ...]) -> Kinds:
-    """Return the format class of each argument; None for what is no tensor."""
-    return tuple([kind_of(a) for a in args])
+def _metadata(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    words = "no value of a sparse tensor is needed"
+    return Decision(operator.name, func, "torch", args, kwargs, words=words, call=partial(_on_wrapper, func))
 
 
-def kind_of(value: Any) -> type[Format] | None:
-    """Return the format class of one argument; of a list, the class that all its tensors share."""
-    if type(value) in _PLAIN:  # looked up sooner than any isinstance, and most arguments are
-        return Dense
-    if isinstance(value, SparseTensor):
-        return type(value.format)
-    if isinstance(value, Tensor):
-        return Dense
-    if isinstance(value, (list, tuple)):
-        kinds = {kind_of(v) for v in value} - {None}
-        return kinds.pop() if len(kinds) == 1 else Format if kinds else None
-    return None
+def _on_wrapper(func: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a torch function that takes a SparseTensor for the wrapper that it is."""
+    with torch._C.DisableTorchFunctionSubclass():
+        return func(*args, **kwargs)
 
 
-def find(name: str, kinds: Kinds, keywords: tuple[str, ...] = ()) -> tuple[Function, ...]:
-    """Return the functions to try for an operator, formats and options, best first; none means the dense fallback."""
-    found = registry._FOUND.get((name, kinds, keywords))
-    if found is None:
-        fitting = [entry for entry in registry.candidates(name, kinds) if registry.knows(entry, keywords)]
-        functions = [_complete(entry, kinds) for entry in fitting]
-        if not functions:
-            converted = conversion(name, kinds)
-            if converted is not None and registry.knows(converted[0], keywords):
-                functions = [_converting(*converted)]
-        found = registry._FOUND[name, kinds, keywords] = tuple(functions)
-    return found
+def _lowered(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    """Decide a product: under autocast it runs in the lower precision, as torch's own do."""
+    if torch._C._is_any_autocast_enabled():
+        args = _cast(args)
+        if next(sparse_leaves((args, kwargs)), None) is None:  # one that wants a dense gradient is cast to a dense one
+            words = "autocast made every operand dense"
+            return Decision(operator.name, func, "torch", args, kwargs, words=words)
+    return by_table(operator, func, args, kwargs)
 
 
-# A trace may take the answer as a constant: formats are part of what it is guarded on.
-find._dynamo_marked_constant = True  # type: ignore[attr-defined]
+def _cast(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments with float tensors in autocast's type, if it is on for their device."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    device = tensors[0].device.type if tensors else "cpu"
+    if not torch.is_autocast_enabled(device):
+        return args
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(a.to(dtype) if isinstance(a, Tensor) and a.dtype == torch.float32 else a for a in args)
 
 
-def conversion(name: str, kinds: Kinds) -> tuple[registry.Entry, tuple[type[Format], ...]] | None:
-    """Return an entry that fits once sparse inputs are converted to its formats, losing nothing."""
-    for entry in reversed(registry.entries(name)):
-        wanted = tuple(f if _lossless(k, f) else k for k, f in zip(kinds, entry.formats, strict=False))
-        if entry.inline is None and registry.matches(entry, wanted + kinds[len(wanted) :]):
-            return entry, entry.formats
-    return None
+# -- below autograd
 
 
-def _lossless(kind: type[Format] | None, target: type[Format]) -> bool:
-    """Can a tensor of this kind become the target without storing more or fewer positions?"""
-    if kind is None or issubclass(kind, Dense) or issubclass(kind, target) or target in (Format, Dense, Masked):
-        return False
-    return target.any_pattern
+def torch_dispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Answer a call from below autograd."""
+    special = _ALIASES.get(func)
+    if special is not None:
+        return special(func, args, kwargs)
+    operator = operator_of(func)
+    form: Form = lists.decide if operator.name.startswith(LISTS) else inplace.decide if operator.inplace else by_table
+    if "out" in kwargs or form is lists.decide or not _mutates_dense(func, args):
+        return perform(decide(operator, form, func, args, kwargs))
+    return func(*densify(args), **densify(kwargs))
 
 
-def _converting(entry: registry.Entry, targets: tuple[type[Format], ...]) -> Function:
-    function = _complete(entry, ())
-
-    def convert(value: Any, target: type[Format]) -> Any:
-        wrong = isinstance(value, SparseTensor) and not isinstance(value.format, target)
-        return value.to_format(target()) if wrong else value
-
-    def converted(*args: Any, **kwargs: Any) -> Any:
-        moved = [convert(a, t) for a, t in zip(args, targets, strict=False)]
-        return function(*moved, *args[len(moved) :], **kwargs)
-
-    return converted
+def _mutates_dense(func: Any, args: tuple[Any, ...]) -> bool:
+    first = func._schema.arguments[0] if func._schema.arguments else None
+    written = first is not None and first.alias_info is not None and first.alias_info.is_write
+    return written and not isinstance(args[0], SparseTensor)
 
 
-def _complete(entry: registry.Entry, kinds: Kinds) -> Function:
-    """Return the function of an entry, with a bias and the like that were left out as None, and its own backward."""
-    function = entry.function
-    backward = registry.backward_of(entry.operator, kinds)
-    if backward is not None:
-        function = _SPECIAL["backward"](function, backward.function)
-    if entry.required < 3:  # nothing that can be left out
-        return function
-
-    def complete(*args: Any, **kwargs: Any) -> Any:
-        missing = entry.required - len(args) - len(kwargs)
-        return function(*args, *(None,) * missing, **kwargs) if missing > 0 else function(*args, **kwargs)
-
-    return complete
+def _alias(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return return_and_correct_aliasing(func, args, kwargs, copies.detached(args[0]))
 
 
-def _positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Move tensors given by keyword to their places, so that their formats are seen."""
-    if not any(isinstance(v, SparseTensor) for v in kwargs.values()):
-        return args, kwargs
-    names = _PARAMETERS.get(name, ("input", "other"))
-    kwargs = dict(kwargs)
-    moved = list(args)
-    for parameter in names[len(args) :]:
-        if parameter not in kwargs:
-            break
-        moved.append(kwargs.pop(parameter))
-    return tuple(moved), kwargs
+def _to_copy(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return copies.moved(args[0], kwargs.get("dtype"), kwargs.get("device"))
 
 
-_PARAMETERS = {
-    "linear": ("input", "weight", "bias"),
-    "conv2d": ("input", "weight", "bias", "stride", "padding", "dilation", "groups"),
-    "embedding": ("input", "weight"),
-    "mm": ("input", "mat2"), "bmm": ("input", "mat2"), "mv": ("input", "vec"), "addmm": ("input", "mat1", "mat2"),
-    "baddbmm": ("input", "batch1", "batch2"), "addmv": ("input", "mat", "vec"), "cat": ("tensors", "dim"),
-    "stack": ("tensors", "dim"), "addcmul": ("input", "tensor1", "tensor2"), "addcdiv": ("input", "tensor1", "tensor2"),
-    "lerp": ("input", "end", "weight"),
-}  # fmt: skip
+def _clone(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return copies.cloned(args[0])
 
-#: Callables that need no second look, with the name of their operator: the short way for a call without keywords.
-_DIRECT: dict[Any, str] = {}
 
-#: Parts of dispatch that stand in files of their own and come back here: in place, out=, own backward.
-_SPECIAL: dict[str, Function] = {}
+_ALIASES = {
+    aten.detach.default: _alias,
+    aten.alias.default: _alias,
+    aten.view_as.default: _alias,
+    aten._to_copy.default: _to_copy,
+    aten.clone.default: _clone,
+}

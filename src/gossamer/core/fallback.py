@@ -1,4 +1,8 @@
-"""What happens where no entry fits: compute on dense copies. Always right; said once, or an error if you like."""
+"""The dense fallback: what runs where no entry of the table takes a call, and who is told.
+
+Torch computes the call on dense copies, which is right for every operator. A warning says so once, with the reason of
+the decision; :class:`fallback` turns it into an error, or off.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +11,23 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from gossamer.core.decide import Decision
+from gossamer.core.table import name_of
 from gossamer.core.tensor import SparseTensor
 
 _POLICIES = ("warn", "error", "silent")
-_STORED_DENSE = ("Dense", "Masked")  # their values are a dense tensor already: no copy, and nothing to say
 _policy = "warn"
-_told: set[tuple[str, tuple[str, ...]]] = set()
-_watchers: list[list[tuple[str, tuple[str, ...]]]] = []
+_told: set[tuple[str, tuple[str, ...], str]] = set()
 
 
 class FallbackWarning(UserWarning):
-    """An operator had no function for the formats it was given, and ran on dense copies.
+    """No function of the table took a call, and torch computed it on dense copies.
 
     Examples
     --------
@@ -33,9 +37,10 @@ class FallbackWarning(UserWarning):
 
 
 class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
-    """Choose what a dense fallback does: ``"warn"`` (once for an operator and formats), ``"error"`` or ``"silent"``.
+    """Choose what a dense fallback does: ``"warn"``, ``"error"`` or ``"silent"``.
 
-    Called, it sets the policy for the process; as a context manager it puts the old one back at the end.
+    A warning comes once for an operator, formats and reason.
+    Called, it sets the policy for the process; as a context manager it restores the old one at the end.
 
     Examples
     --------
@@ -45,7 +50,7 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
     ...     torch.linalg.inv(t)
     Traceback (most recent call last):
         ...
-    NotImplementedError: linalg_inv has no function for (CSR); allow the dense copy with gs.fallback("warn"), or ...
+    NotImplementedError: linalg_inv(CSR) needs a dense copy: no entry of the table takes these formats. Allow ...
     """
 
     def __init__(self, policy: str) -> None:
@@ -62,46 +67,58 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
         _policy = self._before
 
 
-@contextlib.contextmanager
-def watch() -> Iterator[list[tuple[str, tuple[str, ...]]]]:
-    """Collect operator and formats of every call that runs on dense copies, whatever the policy.
+class Ran(NamedTuple):
+    """A call that ran: what :func:`watch` collects."""
 
-    Masked tensors are in the list too: their storage is a dense tensor, so torch computes on it, and nobody is warned.
+    operator: str
+    formats: tuple[str, ...]
+    how: str  # as in gs.explain
+    function: str
+
+
+_watchers: list[list[Ran]] = []
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[list[Ran]]:
+    """Collect the calls that compute with a sparse tensor, in the order in which they start; calls inside of calls too.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> with gs.fallback("silent"), watch() as seen:
     ...     _ = torch.cumsum(gs.from_dense(torch.eye(2), gs.COO()), 0)
-    >>> seen
-    [('cumsum', ('COO',))]
+    >>> [(ran.operator, ran.formats, ran.how) for ran in seen]
+    [('cumsum', ('COO',), 'fallback')]
     """
-    seen: list[tuple[str, tuple[str, ...]]] = []
+    seen: list[Ran] = []
     _watchers.append(seen)
     try:
         yield seen
     finally:
-        _watchers.remove(seen)
+        _watchers[:] = [other for other in _watchers if other is not seen]
 
 
-def announce(name: str, kinds: tuple[str, ...]) -> None:
-    """Say that an operator is about to run on dense copies, as the policy wants it."""
-    if torch.compiler.is_compiling():
-        return
+def note(decision: Decision) -> None:
+    """Tell those who watch that a decision is about to run."""
     for seen in _watchers:
-        seen.append((name, kinds))
-    if _policy == "silent" or all(kind in _STORED_DENSE for kind in kinds):
+        seen.append(Ran(decision.name, decision.formats, decision.how, name_of(decision.function)))
+
+
+def announce(decision: Decision) -> None:
+    """Warn, or raise, before a call runs on dense copies, as the policy says."""
+    if _policy == "silent" or decision.quiet or torch.compiler.is_compiling():
         return
-    formats = ", ".join(kinds)
+    formats, reason = decision.formats, decision.reason
+    call = f"{decision.name}({', '.join(formats)})"
     if _policy == "error":
         raise NotImplementedError(
-            f'{name} has no function for ({formats}); allow the dense copy with gs.fallback("warn"), or register one '
-            f"with @gs.implements. gs.explain({name}, ...) lists what is there"
+            f'{call} needs a dense copy: {reason}. Allow it with gs.fallback("warn"), or register a function with '
+            f"@gs.implements; gs.explain lists what is registered"
         )
-    if (name, kinds) not in _told:
-        _told.add((name, kinds))
-        message = f"{name} has no function for ({formats}) and ran on a dense copy: right, but not sparse"
-        warnings.warn(message, FallbackWarning, stacklevel=_outside())
+    if (decision.name, formats, reason) not in _told:
+        _told.add((decision.name, formats, reason))
+        warnings.warn(f"{call} ran on a dense copy: {reason}", FallbackWarning, stacklevel=_outside())
 
 
 Copies = list[tuple[SparseTensor, Tensor]]
@@ -131,11 +148,6 @@ def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
     elif isinstance(tree, dict):
         for item in tree.values():
             yield from sparse_leaves(item)
-
-
-def is_dense(value: Any) -> bool:
-    """Is it an ordinary tensor?"""
-    return isinstance(value, Tensor) and not isinstance(value, SparseTensor)
 
 
 def _outside() -> int:

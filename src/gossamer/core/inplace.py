@@ -7,83 +7,71 @@ value.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.core import dispatch
-from gossamer.core.facts import INPLACE
-from gossamer.core.fallback import Copies, announce, densify, sparse_leaves
+from gossamer.core.decide import Decision, after_refusal, by_table
+from gossamer.core.facts import FILLS, INPLACE, RESHAPING
+from gossamer.core.fallback import densify, sparse_leaves
 from gossamer.core.lists import keeps_zeros
+from gossamer.core.perform import compute
 from gossamer.core.table import Operator
-from gossamer.core.tensor import SparseTensor, build, from_entries, gather, mask_padding
-from gossamer.formats import Format
-
-#: In-place operators that fill a tensor, whatever it held.
-FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
+from gossamer.core.tensor import SparseTensor, build, gather, mask_padding
+from gossamer.core.write import copy_, write
 
 
-#: In-place operators whose result may have another shape.
-RESHAPING = {"t", "transpose", "squeeze", "unsqueeze", "as_strided", "resize", "resize_as"}
-#: Operators that write into their arguments without saying so.
-_SECRETIVE = {
-    "batch_norm", "native_batch_norm", "instance_norm", "_batch_norm_with_update", "_native_batch_norm_legit",
-}  # fmt: skip
-
-
-class _Write(torch.autograd.Function):
-    """Overwrite the values of a tensor; its gradient goes to what was written."""
-
-    @staticmethod
-    def forward(ctx: Any, target: SparseTensor, values: Tensor) -> SparseTensor:
-        target._values.copy_(values)
-        ctx.structure = target.structure
-        ctx.mark_dirty(target)
-        return target
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, gather(grad, ctx.structure)
-
-
-class _Become(torch.autograd.Function):
-    """Change a tensor into another one, of any shape."""
-
-    @staticmethod
-    def forward(ctx: Any, target: SparseTensor, result: SparseTensor) -> SparseTensor:
-        with torch._C.DisableTorchFunctionSubclass():
-            torch.Tensor.data.__set__(target, result)  # type: ignore[attr-defined]
-        target._values = result._values
-        target._set_structure(result.structure)
-        ctx.mark_dirty(target)
-        return target
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:
-        return None, grad
-
-
-def call_inplace(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an in-place operator."""
+def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    """Decide an in-place call: on the values alone where that is enough, else the result of the operator is written."""
     target, name = args[0], operator.name
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if not isinstance(target, SparseTensor):
-        if name not in INPLACE and name != "copy":  # those are dense by nature
-            announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
-        return func(target, *densify(args[1:]), **densify(kwargs))
+        how = "native" if name in INPLACE or name == "copy" else "fallback"
+        words = "the target is dense, so sparse operands are made dense"
+        return Decision(name, func, how, args, kwargs, words=words, call=partial(_on_dense_target, func))
     if name == "copy":
-        return copy_(target, *args[1:], **kwargs)
+        words = "a sparse source brings its pattern along, a dense one fills the stored positions"
+        return Decision(name, copy_, "native", args, kwargs, words=words)
     if name in FILLS:
-        return _fill(target, func, args[1:], kwargs)
+        words = "the stored positions are filled, and no others"
+        return Decision(name, _fill, "native", args, kwargs, words=words, call=partial(_fill, func))
     tracked = torch.is_grad_enabled() and any(t.requires_grad for t in _tensors(args))
+    if not tracked and name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
+        words = "operands are read, and the result is written, at the stored positions"
+        return Decision(name, _on_values, "native", args, kwargs, words=words, call=partial(_on_values, name, func))
+    # float_power always gives float64 and so refuses to be in place: that is for torch to say
+    plain = Operator(f"{name}_") if name == "float_power" else Operator(name)
+    inner = by_table(plain, func, args, kwargs)
+    return inner.inside(partial(_written, inner, target, tracked))
+
+
+def _written(inner: Decision, target: SparseTensor, tracked: bool, *args: Any, **kwargs: Any) -> SparseTensor:
+    """Write the result of a decision to the stored positions of a tensor."""
     if tracked:
         _check_leaf(target)
         before = target.clone()  # what backward needs stays as it was
-        args = tuple(before if a is target else a for a in args)
-    elif name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
-        return _on_values(name, target, func, args[1:], kwargs)
-    return write(target, _result(name, func, operator, args, kwargs))
+        inner.args = tuple(before if a is target else a for a in inner.args)
+    return write(target, _result(inner))
+
+
+def _result(inner: Decision) -> Tensor:
+    """Out-of-place result of an in-place operator."""
+    if inner.dense:
+        args, kwargs = densify((inner.args, inner.kwargs))
+        return inner.function(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)
+    result = inner.run()
+    if result is NotImplemented:
+        return _result(after_refusal(inner))
+    have, want = list(inner.args[0].shape), list(result.shape)
+    if have != want and inner.name not in RESHAPING:
+        raise RuntimeError(f"output with shape {have} doesn't match the broadcast shape {want}")
+    return result
+
+
+def _on_dense_target(func: Any, target: Tensor, *args: Any, **kwargs: Any) -> Any:
+    return func(target, *densify(args), **densify(kwargs))
 
 
 def _one_pattern(args: tuple[Any, ...]) -> bool:
@@ -96,44 +84,7 @@ def _check_leaf(target: SparseTensor) -> None:
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
 
 
-def write(target: SparseTensor, result: Tensor) -> SparseTensor:
-    """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
-    if result.shape != target._dense_shape:
-        return _Become.apply(target, _whole(result, target.format))
-    if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
-        raise RuntimeError(
-            f"result type {str(result.dtype)[6:].capitalize()} can't be cast to the desired output type "
-            f"{str(target._values.dtype)[6:].capitalize()}"
-        )
-    values = gather(result, target.structure)
-    if torch.is_grad_enabled() and (target.requires_grad or values.requires_grad):
-        return _Write.apply(target, values)
-    target._values.copy_(values)
-    return target
-
-
-def _whole(result: Tensor, format: Format) -> Tensor:
-    """Return a result in a format: a dense one with all its entries, since it has no pattern."""
-    if isinstance(result, SparseTensor):
-        return result.to_format(format)
-    every = torch.arange(result.numel(), device=result.device)
-    return from_entries(every, result.reshape(-1), result.shape, format)
-
-
-def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> SparseTensor:
-    """Copy: a sparse source brings its pattern along, a dense one fills the stored positions."""
-    if source.shape != target._dense_shape:
-        source = source.expand(target._dense_shape)
-    if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():
-        return write(target, source.to(target._values.device))
-    moved: SparseTensor = _whole(source.detach(), target.format)  # type: ignore[assignment]
-    structure = moved.structure.to(target._values.device)
-    target._values = moved._values.to(target._values, copy=True)
-    target._set_structure(structure)
-    return target
-
-
-def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SparseTensor:
+def _fill(func: Any, target: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
     if torch.is_grad_enabled() and (target.requires_grad or any(t.requires_grad for t in _tensors(args))):
         _check_leaf(target)
         filled = func(target._values.clone(), *densify(args), **kwargs)
@@ -143,9 +94,7 @@ def _fill(target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[s
     return target
 
 
-def _on_values(
-    name: str, target: SparseTensor, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> SparseTensor:
+def _on_values(name: str, func: Any, target: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
     structure = target.structure
 
     def operand(value: Any) -> Any:
@@ -161,46 +110,26 @@ def _on_values(
     return target
 
 
-def _result(name: str, func: Any, operator: Operator, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Out-of-place result of an in-place operator."""
-    # float_power always gives float64 and so refuses to be in place: that is for torch to say
-    found = () if name == "float_power" else dispatch.find(name, dispatch.kinds_of(args), tuple(kwargs))
-    for function in found:
-        result = function(*args, **kwargs)
-        if result is not NotImplemented:
-            have, want = list(args[0].shape), list(result.shape)
-            if have != want and name not in RESHAPING:
-                raise RuntimeError(f"output with shape {have} doesn't match the broadcast shape {want}")
-            return result
-    announce(name, tuple(k.__name__ for k in dispatch.kinds_of((*args, *kwargs.values())) if k is not None))
-    args, kwargs = densify((args, kwargs))
-    return func(args[0].clone() if args[0].requires_grad else args[0], *args[1:], **kwargs)
-
-
-def write_back(name: str, out: Any, copies: Copies) -> Any:
-    """Bring home what an operator wrote into the dense copies of its arguments (running statistics, for instance)."""
-    for tensor, copy in copies:
-        written = not copy.is_inference() and copy._version > 0
-        if not written and (name not in _SECRETIVE or copy.requires_grad):
-            continue
-        with torch.no_grad():
-            if not torch.equal(gather(copy, tensor.structure), tensor._values):
-                write(tensor, copy.detach())
-        out = tensor if out is copy else out
-    return out
-
-
-def call_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator with ``out=``: compute, then write."""
-    rest = {k: v for k, v in kwargs.items() if k != "out"}
+def decide_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    """Decide a call with ``out=``: compute, then write."""
     out = kwargs["out"]
-    if not list(sparse_leaves(out)):
-        return func(*densify(args), **densify(rest), out=out)
-    result = dispatch.run(operator, func, args, rest)
-    if isinstance(out, SparseTensor):
-        with torch.no_grad():
-            return write(out, result)
+    if next(sparse_leaves(out), None) is None:
+        words = "out= is dense, so sparse operands are made dense"
+        return Decision(operator.name, func, "fallback", args, kwargs, words=words, call=partial(_into_dense, func))
+    inner = by_table(operator, func, args, {k: v for k, v in kwargs.items() if k != "out"})
+    return inner.inside(partial(_into, inner, out))
+
+
+def _into_dense(func: Any, *args: Any, out: Any, **kwargs: Any) -> Any:
+    return func(*densify(args), **densify(kwargs), out=out)
+
+
+def _into(inner: Decision, out: Any, *args: Any, **kwargs: Any) -> Any:
+    """Write the result of a decision to ``out``."""
+    result = compute(inner)
     with torch.no_grad():
+        if isinstance(out, SparseTensor):
+            return write(out, result)
         for one, value in zip(out, result, strict=True):
             one.copy_(value)
     return out

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gossamer.core.decide import Decision
+from gossamer.core.facts import KEEPS_ZEROS
 from gossamer.core.table import Operator
 from gossamer.core.tensor import SparseTensor, gather, mask_padding
 
-PREFIXES = ("_foreach_", "_fused_", "_amp_foreach_")
 
-
-def call_list(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a list operator: in place at once on the values, otherwise one tensor at a time."""
+def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
+    """Decide a list operator: in place at once on the values, otherwise one tensor at a time."""
+    name = operator.name
     if operator.inplace:
-        return _on_values(operator, func, args, kwargs)
-    return _one_by_one(operator.name.removeprefix("_foreach_"), args, kwargs)
+        words = "all lists are read, and written, at the stored positions of the first"
+        return Decision(name, _on_values, "native", args, kwargs, words=words, call=partial(_on_values, operator, func))
+    words = "one tensor of the lists at a time: each has its own decision"
+    single = name.removeprefix("_foreach_")
+    return Decision(name, _one_by_one, "native", args, kwargs, words=words, call=partial(_one_by_one, single))
 
 
-def _one_by_one(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _one_by_one(name: str, *args: Any, **kwargs: Any) -> Any:
     if name in ("addcmul", "addcdiv") and len(args) == 4:  # their scalar has no name in a list operator
         *args_, value = args
         args, kwargs = tuple(args_), {**kwargs, "value": value}
@@ -35,7 +40,7 @@ def _item(value: Any, i: int) -> Any:
     return value[i] if isinstance(value, (list, tuple)) else value
 
 
-def _on_values(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _on_values(operator: Operator, func: Any, *args: Any, **kwargs: Any) -> Any:
     """Lists that belong to sparse owners (the first list): all are read, and written, at the owner's positions."""
     owners = args[0]
     copies: list[tuple[Tensor, Tensor, SparseTensor]] = []
@@ -84,10 +89,7 @@ def keeps_zeros(name: str, operands: Sequence[Any]) -> bool:
         return isinstance(operands[0], Tensor)
     if name == "div":
         return not isinstance(operands[0], Tensor) and operands[0] != 0
-    return name in _KEEP_ZEROS
-
-
-_KEEP_ZEROS = {"mul", "lerp", "addcmul", "abs", "neg", "sqrt", "square", "sign"}
+    return name in KEEPS_ZEROS
 
 
 def _finite(number: Any) -> bool:

@@ -1,5 +1,17 @@
 """One flat table: from an operator and the formats of its inputs to the function that computes it.
 
+A line of the table says which operator, which formats, which function, and when the function takes a call:
+
+    def square(t, *args):
+        return None if t.shape[0] == t.shape[1] else "the matrix is not square"
+
+    @gs.implements(torch.trace, (gs.COO,), when=square)
+    def trace_coo(t): ...
+
+The guard ``when`` gets the arguments of the call. It returns None if the function takes them, or the reason in words if
+not. :mod:`gossamer.core.decide` asks it once, and everybody prints the same answer: ``gs.explain``, the warning of a
+dense fallback, the report.
+
 An operator is known by one name however it is called: ``torch.add``, ``Tensor.add``, ``a + b`` and ``aten.add.Tensor``
 are all ``"add"``; ``Tensor.add_`` is ``"add"`` in place.
 """
@@ -13,9 +25,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from gossamer.core.facts import ALIASES, ARITHMETIC, COMPARISONS, DUNDERS
 from gossamer.formats import Format
 
 Function = Callable[..., Any]
+Guard = Callable[..., str | None]
 Kinds = tuple[type[Format] | None, ...]
 
 
@@ -35,43 +49,24 @@ class Entry:
     formats: tuple[type[Format], ...]
     function: Function
     required: int  # positional arguments the function can't do without
+    when: Guard | None = None  # None: it takes every call of these formats
+    how: str = "native"  # "native", "compiled" or "fallback", for gs.explain
+    detail: Callable[..., str] | None = None  # words about what the function does inside, for gs.explain
     inline: type | None = None  # the sparsifier it applies as it computes
     keywords: frozenset[str] | None = None  # keyword arguments the function knows (None: any)
 
+    @property
+    def signature(self) -> str:
+        """The operator and the formats."""
+        return f"{self.operator}({', '.join(f.__name__ for f in self.formats)})"
+
     def __str__(self) -> str:
-        formats = ", ".join(f.__name__ for f in self.formats)
-        return f"{self.operator}({formats}) by {self.function.__module__}.{self.function.__qualname__}"
+        return f"{self.signature} by {name_of(self.function)}"
 
 
 _TABLE: dict[str, list[Entry]] = {}
 _BACKWARD: dict[str, list[Entry]] = {}
-_FOUND: dict[tuple[str, Kinds, tuple[str, ...]], tuple[Function, ...]] = {}
 _OPERATORS: dict[Any, Operator] = {}
-
-_DUNDER = {
-    "truediv": "div", "itruediv": "div", "idiv": "div", "invert": "logical_not",
-    "floordiv": "floor_divide", "rfloordiv": "floor_divide", "ifloordiv": "floor_divide", "mod": "remainder",
-    "rmod": "remainder", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor", "iand": "bitwise_and",
-}  # fmt: skip
-_ARITHMETIC = ("add", "sub", "mul", "matmul", "pow", "mod", "div", "truediv", "floordiv", "and", "or", "xor")
-_ALIASES = {
-    "subtract": "sub", "multiply": "mul", "divide": "div", "true_divide": "div", "negative": "neg", "absolute": "abs",
-    "arcsin": "asin", "arctan": "atan", "arcsinh": "asinh", "arctanh": "atanh", "fix": "trunc", "clip": "clamp",
-    "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "not_equal": "ne",
-    "concat": "cat", "concatenate": "cat", "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
-    "_softmax": "softmax", "_log_softmax": "log_softmax", "_unsafe_view": "reshape", "view": "reshape",
-    "linalg_vector_norm": "vector_norm", "ger": "outer", "arccos": "acos", "arccosh": "acosh", "arctan2": "atan2",
-    "log_sigmoid": "logsigmoid", "special_softmax": "softmax", "special_log_softmax": "log_softmax",
-    "special_expit": "sigmoid", "special_psi": "digamma", "special_gammaln": "lgamma", "special_gammainc": "igamma",
-    "special_gammaincc": "igammac", "special_multigammaln": "mvlgamma", "linalg_diagonal": "diagonal",
-    "reshape_as": "view_as", "linalg_matmul": "matmul", "row_stack": "vstack",
-    "_sparse_softmax": "softmax", "_sparse_log_softmax": "log_softmax", "_sparse_mm": "mm", "_sparse_addmm": "addmm",
-    "_sparse_sum": "sum",
-    **{f"special_{name}": name for name in (
-        "digamma", "erf", "erfc", "erfinv", "exp2", "expm1", "i0", "log1p", "logit", "polygamma", "round", "sinc",
-        "xlogy", "logsumexp",
-    )},
-}  # fmt: skip
 
 
 def operator_of(func: Any) -> Operator:
@@ -104,30 +99,41 @@ def _name_operator(func: Any) -> Operator:
         return _name_dunder(name[2:-2])
     inplace = name.endswith("_") and not name.endswith("__")
     name = name[:-1] if inplace else name
-    return Operator(_ALIASES.get(name, name), inplace)
+    return Operator(ALIASES.get(name, name), inplace)
 
 
 def _name_dunder(name: str) -> Operator:
     if name in ("rdiv", "rtruediv"):
         return Operator("rdiv")  # torch has it as a product with the reciprocal
-    if name[:1] == "r" and name[1:] in _ARITHMETIC:
-        return Operator(_DUNDER.get(name, name[1:]), swapped=True)
-    if name[:1] == "i" and name[1:] in _ARITHMETIC:
-        return Operator(_DUNDER.get(name, name[1:]), inplace=True)
-    return Operator(_DUNDER.get(name, name if name in (*_ARITHMETIC, "neg", "abs", *_COMPARE) else f"__{name}__"))
+    if name[:1] == "r" and name[1:] in ARITHMETIC:
+        return Operator(DUNDERS.get(name, name[1:]), swapped=True)
+    if name[:1] == "i" and name[1:] in ARITHMETIC:
+        return Operator(DUNDERS.get(name, name[1:]), inplace=True)
+    return Operator(DUNDERS.get(name, name if name in (*ARITHMETIC, "neg", "abs", *COMPARISONS) else f"__{name}__"))
 
 
-_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+def name_of(function: Any) -> str:
+    """Return the full name of a function, for people to read."""
+    module = getattr(function, "__module__", None) or "torch"
+    return f"{module}.{getattr(function, '__qualname__', getattr(function, '__name__', function))}"
+
+
+# -- adding a line
 
 
 def implements(
-    operator: Any, formats: tuple[type[Format], ...], *, inline: type | None = None
+    operator: Any,
+    formats: tuple[type[Format], ...],
+    *,
+    when: Guard | None = None,
+    how: str = "native",
+    detail: Callable[..., str] | None = None,
+    inline: type | None = None,
 ) -> Callable[[Function], Function]:
     """Register a function for an operator and the formats of its inputs.
 
     The most specific entry wins: ``gs.CSR`` before ``gs.Format`` (any format); among equals the latest. Arguments that
-    are no tensors (numbers, None, a bias left out) match every format. A function may return ``NotImplemented`` to
-    leave a case to the next entry.
+    are no tensors (numbers, None, a bias left out) match every format.
 
     Parameters
     ----------
@@ -135,6 +141,15 @@ def implements(
         A torch callable (``torch.add``, ``torch.nn.functional.linear``) in any of its spellings.
     formats
         A format class for each tensor argument, in order.
+    when
+        A guard: a function of the same arguments that returns None if this entry takes the call, and else the reason
+        in words. It looks at shapes, types and options, and computes nothing. If it refuses, the next entry is asked.
+    how
+        What :func:`gossamer.explain` calls it: ``"native"``, ``"compiled"``, or ``"fallback"`` for a function that
+        works on dense copies.
+    detail
+        A function of the same arguments that returns words about what happens inside; :func:`gossamer.explain` adds
+        them.
     inline
         A sparsifier class that the function applies as it computes; it then gets ``sparsifier=`` and is used for
         :func:`gossamer.sparsified_op` with such an inline sparsifier.
@@ -142,14 +157,16 @@ def implements(
     Examples
     --------
     >>> import torch, gossamer as gs
-    >>> @gs.implements(torch.trace, (gs.COO,))
+    >>> def square(t):
+    ...     return None if t.shape[0] == t.shape[1] else "the matrix is not square"
+    >>> @gs.implements(torch.trace, (gs.COO,), when=square)
     ... def trace_coo(t):
     ...     row, col = t.structure.arrays["crd0"], t.structure.arrays["crd1"]
     ...     return t.values()[row == col].sum()
     >>> torch.trace(gs.from_dense(torch.eye(3), gs.COO()))
     tensor(3.)
     """
-    return _register(_TABLE, operator, formats, inline)
+    return _register(_TABLE, operator, formats, when, how, detail, inline)
 
 
 def implements_backward(operator: Any, formats: tuple[type[Format], ...]) -> Callable[[Function], Function]:
@@ -165,11 +182,17 @@ def implements_backward(operator: Any, formats: tuple[type[Format], ...]) -> Cal
     ... def trace_coo_backward(grad, t):
     ...     return gs.from_dense(torch.eye(*t.shape), gs.COO()) * grad
     """
-    return _register(_BACKWARD, operator, formats, None)
+    return _register(_BACKWARD, operator, formats)
 
 
 def _register(
-    table: dict[str, list[Entry]], operator: Any, formats: tuple[type[Format], ...], inline: type | None
+    table: dict[str, list[Entry]],
+    operator: Any,
+    formats: tuple[type[Format], ...],
+    when: Guard | None = None,
+    how: str = "native",
+    detail: Callable[..., str] | None = None,
+    inline: type | None = None,
 ) -> Callable[[Function], Function]:
     name = operator_of(operator).name
     for format in formats:
@@ -180,13 +203,33 @@ def _register(
         parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
         places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         required = sum(p.default is p.empty and p.kind in places for p in parameters)
-        keywords = frozenset(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
-        known = None if any(p.kind == p.VAR_KEYWORD for p in parameters) else keywords
-        table.setdefault(name, []).append(Entry(name, tuple(formats), function, required, inline, known))
-        _FOUND.clear()
+        named = frozenset(p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD))
+        known = None if any(p.kind == p.VAR_KEYWORD for p in parameters) else named
+        entry = Entry(name, tuple(formats), function, required, when, how, detail, inline, known)
+        table.setdefault(name, []).append(entry)
+        changed()
         return function
 
     return register
+
+
+# -- reading the table
+
+#: What :mod:`gossamer.core.decide` found for an operator, formats and keywords; a new line of the table clears it.
+_FOUND: dict[Any, Any] = {}
+_version = 0
+
+
+def version() -> int:
+    """Return a number that changes with the table: who keeps what was decided compares it."""
+    return _version
+
+
+def changed() -> None:
+    """Forget what was found in the table before it changed."""
+    global _version
+    _version += 1
+    _FOUND.clear()
 
 
 def entries(name: str) -> list[Entry]:
@@ -194,23 +237,23 @@ def entries(name: str) -> list[Entry]:
     return _TABLE.get(name, [])
 
 
-def candidates(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
+def fitting(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
     """Return the entries that take these formats, the most specific first."""
-    fitting = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
-    fitting.reverse()  # sorting is stable: the latest of equals comes first
-    return sorted(fitting, key=lambda e: _distance(e, kinds))
+    found = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
+    found.reverse()  # sorting is stable: the latest of equals comes first
+    return sorted(found, key=lambda e: _distance(e, kinds))
 
 
 def backward_of(name: str, kinds: Kinds) -> Entry | None:
     """Return the backward registered for these formats, if there is one."""
-    found = candidates(name, kinds, _BACKWARD)
+    found = fitting(name, kinds, _BACKWARD)
     return found[0] if found else None
 
 
 def inline_entry(name: str, kinds: Kinds, sparsifier: object) -> Entry | None:
     """Return the entry that applies such a sparsifier as it computes, if there is one."""
-    fitting = [e for e in _TABLE.get(name, []) if e.inline and isinstance(sparsifier, e.inline) and matches(e, kinds)]
-    return min(reversed(fitting), key=lambda e: _distance(e, kinds), default=None)
+    found = [e for e in _TABLE.get(name, []) if e.inline and isinstance(sparsifier, e.inline) and matches(e, kinds)]
+    return min(reversed(found), key=lambda e: _distance(e, kinds), default=None)
 
 
 def matches(entry: Entry, kinds: Kinds) -> bool:

@@ -1,8 +1,7 @@
 """SparseTensor: a ``torch.Tensor`` that is a format, its index arrays and its values.
 
 It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
-one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.ops`, which installs itself
-here.
+one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.core.dispatch`.
 
 Three functions join it to autograd, and everything else is written with them:
 
@@ -204,7 +203,7 @@ class SparseTensor(torch.Tensor):
         >>> gs.from_dense(torch.eye(3), gs.CSR()).to_torch().layout
         torch.sparse_csr
         """
-        return _handlers.to_torch(self)
+        return interop.to_torch(self)
 
     def to_scipy(self) -> Any:
         """Return the scipy array of the same layout (CSR, CSC, BSR); other matrices go to COO.
@@ -215,7 +214,7 @@ class SparseTensor(torch.Tensor):
         >>> gs.from_dense(torch.eye(3), gs.CSC()).to_scipy().format
         'csc'
         """
-        return _handlers.to_scipy(self)
+        return interop.to_scipy(self)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._dense_shape)
@@ -252,13 +251,13 @@ class SparseTensor(torch.Tensor):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return _handlers.function(func, args, kwargs or {})
+        return dispatch.torch_function(func, args, kwargs)
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        return _handlers.aten(func, args, kwargs or {})
+        return dispatch.torch_dispatch(func, args, kwargs or {})
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         arrays = {name: getattr(self, f"_{name}").contiguous() for name in self._arrays}
@@ -295,12 +294,8 @@ class Owner(Protocol):
 
 
 class _Handlers:
-    """Where :mod:`gossamer.ops` installs itself: tensors know that operators exist, not which."""
+    """Where :mod:`gossamer.ops` installs compiled conversions."""
 
-    function: Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
-    aten: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
-    to_torch: Callable[[SparseTensor], Tensor]
-    to_scipy: Callable[[SparseTensor], Any]
     convert: Callable[[SparseTensor, Format], SparseTensor | None]
     from_entries: Callable[[Tensor, Tensor, Sequence[int], Format], SparseTensor | None]
 
@@ -372,7 +367,7 @@ class _ToDense(torch.autograd.Function):
         return grad
 
 
-class WantsDenseGradient(Exception):  # noqa: N818 - it is a message to the dispatcher, not an error
+class WantsDenseGradient(RuntimeError):  # noqa: N818 - it says what the tensor wants
     """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
 
 
@@ -384,11 +379,16 @@ def tracked(tensor: Tensor) -> bool:
         return tensor.requires_grad
 
 
+def wants_dense_gradient(value: Any) -> bool:
+    """Is it a sparse tensor whose gradient is to be recorded here, at every position?"""
+    return isinstance(value, SparseTensor) and value.grad_format is not None and tracked(value)
+
+
 def values_of(tensor: SparseTensor) -> Tensor:
     """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
     if tracked(tensor) and not torch.compiler.is_exporting():
         if tensor.grad_format is not None:
-            raise WantsDenseGradient
+            raise WantsDenseGradient("the gradient is wanted at every position: compute with t.to_dense()")
         return _Values.apply(tensor)
     return tensor._component("_values")
 
@@ -471,3 +471,6 @@ def _bytes(n: int) -> str:
 
 # Not SparseTensor itself: an unpickler that may name the class may also write its attributes, past all checks.
 torch.serialization.add_safe_globals([rebuild])
+
+# Operators and conversions are made of tensors, and a tensor's methods call them: the other half of one subject.
+from gossamer.core import dispatch, interop  # noqa: E402

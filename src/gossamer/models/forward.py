@@ -1,13 +1,149 @@
-"""How layers compute with a stored weight: by one product, on plain tensors, in eager mode and in traces."""
+"""How layers compute with a stored weight: by one product of plain tensors, in eager mode and in traces.
+
+A layer whose call is none of these, or whose formats have a kernel of the user's, computes with the SparseTensor that
+its weight is, by the table of operators; in a trace, with a dense weight that is made there.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gossamer.core import fallback, table
+from gossamer.core.decide import candidates
+from gossamer.formats import Dense, Format, Structure
+from gossamer.kernels import product as kernels
+from gossamer.kernels.product import Product
+from gossamer.models.held import Held
+from gossamer.models.stored import structure_of
+from gossamer.ops.convolution import conv2d, convolve, takes_conv2d
+from gossamer.ops.linear import linear_sparse
+from gossamer.ops.product import kernel_of, product
+
+Forward = Callable[..., Any]
+is_compiling, autocasts = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 
 
-def for_layer(layer: type[nn.Module]) -> Callable[..., Any] | None:
-    """Return the forward function of a kind of layer with a stored weight; None to use its own."""
+def for_layer(layer: type[nn.Module]) -> Forward | None:
+    """Return the forward function of a kind of layer with a stored weight; None to use its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> for_layer(torch.nn.LayerNorm) is None
+    True
+    """
+    own: Any = layer.forward
+    if own is nn.Linear.forward:
+        return _linear(own)
+    if own is nn.Conv2d.forward:
+        return _conv2d(own)
+    if (layer.__module__, layer.__qualname__) == ("transformers.pytorch_utils", "Conv1D"):
+        return _conv1d_of_transformers(own)
     return None
+
+
+def _linear(own: Forward) -> Forward:
+    def forward(self: Any, input: Tensor) -> Tensor:
+        if is_compiling():
+            return traced(self, input)
+        held, parameters = self._sparse["weight"], self._parameters
+        if type(input) is not Tensor or fallback._watchers or not _is_plain(self, held) or autocasts():
+            return own(self, input)
+        values = parameters["weight_values"]
+        bias = parameters["bias"] if "bias" in parameters else self.bias
+        kernel = _kernel(structure_of(self, "weight", held), values)
+        dtype = input.dtype
+        if kernel is None or input.dim() == 0 or input.shape[-1] != kernel.cols:
+            return own(self, input)
+        if dtype is not values.dtype or (bias is not None and bias.dtype is not dtype):
+            return own(self, input)
+        if kernels.needed(input, values, bias):
+            return kernels.record(input, values, bias, kernel)
+        return kernel.forward(input, values, bias)
+
+    def traced(self: Any, input: Tensor) -> Tensor:
+        if not _is_plain(self, self._sparse["weight"]) or not _by(
+            F.linear, linear_sparse, self._sparse["weight"].format
+        ):
+            return own(self, input)
+        x, values, bias = _operands(self, input)
+        return product(x, values, self.structure_of("weight"), bias)
+
+    return forward
+
+
+def _kernel(structure: Structure, values: Tensor) -> Product | None:
+    """Return what multiplies tokens by a weight, if no user has registered another kernel for it; kept with it."""
+    known = structure.memo.get("module")
+    if known is None or known[0] != table._version or known[1] is not values.dtype:
+        ours = _by(F.linear, linear_sparse, structure.format)
+        kernel = kernel_of(values, values, structure) if ours else None
+        known = structure.memo["module"] = table.version(), values.dtype, kernel
+    return known[2]
+
+
+def _conv1d_of_transformers(own: Forward) -> Forward:
+    """Conv1D has a weight [inputs, outputs]."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        if not is_compiling() or not _is_plain(self, self._sparse["weight"]):
+            return own(self, x)
+        x, values, bias = _operands(self, x)
+        return product(x, values, self.structure_of("weight"), bias, transpose=True)
+
+    return forward
+
+
+def _conv2d(own: Forward) -> Forward:
+    def forward(self: Any, input: Tensor) -> Tensor:
+        held = self._sparse["weight"]
+        if not is_compiling() or not _is_plain(self, held) or self.padding_mode != "zeros":
+            return own(self, input)
+        sizes = (self.stride, self.padding, self.dilation)
+        by_patches = takes_conv2d(input, held.shape, *sizes, self.groups) is None
+        if not by_patches or not _by(F.conv2d, conv2d, held.format):
+            return own(self, input)
+        x, values, bias = _operands(self, input)
+        return convolve(x, values, self.structure_of("weight"), bias, *sizes)
+
+    return forward
+
+
+def _is_plain(module: Any, held: Held) -> bool:
+    """Is the weight its own values, and is its gradient wanted at their positions only?"""
+    return not (held.collects or held.whole or ("_lent" in module.__dict__ and module._lent))
+
+
+def _operands(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return input, values and bias in the type that autocast wants."""
+    values, bias = module.weight_values, module.bias
+    if not autocasts() or not torch.is_autocast_enabled(x.device.type):
+        return x, values, bias
+    dtype = torch.get_autocast_dtype(x.device.type)
+    return x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def _by(operator: Any, function: Any, format: Format) -> bool:
+    """Does this function compute the operator for a weight of a format: has nobody registered a better one?"""
+    return _computes(operator, function, type(format), table.version())
+
+
+def _computes(operator: Any, function: Any, format: type[Format], version: int) -> bool:
+    key = (operator, format)
+    known = _KNOWN.get(key)
+    if known is None or known[0] != version:
+        name = table.operator_of(operator).name
+        kinds = (Dense, format, Dense)
+        found = candidates(name, kinds).candidates
+        ours = bool(found) and found[0].entry.function is function and table.backward_of(name, kinds) is None
+        known = _KNOWN[key] = version, ours
+    return known[1]
+
+
+_computes._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_KNOWN: dict[Any, tuple[int, bool]] = {}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from gossamer.formats import PackedVNM
-from gossamer.models.modules import dense_class, held_by, rebase
+from gossamer.models.modules import SparseModule, dense_class, held_by, rebase
 from gossamer.ops.linear import Activation, linear, linear_in_order
+from gossamer.ops.product import product
 
 #: Above so many tokens, packed V:N:M reads activations feature by feature.
 _MANY = 64
@@ -29,6 +33,9 @@ class FusedLinear(nn.Linear):
     first = last = False
 
     def forward(self, input: Tensor) -> Tensor:
+        if torch.compiler.is_compiling() and isinstance(self, SparseModule):
+            values: Any = self.weight_values
+            return product(input, values, self.structure_of("weight"), self.bias, self.activation)
         if not (self.first or self.last) or input.numel() <= _MANY * self.in_features:
             return linear(input, self.weight, self.bias, self.activation)
         return linear_in_order(input, self.weight, self.bias, self.activation, turned=not self.last)

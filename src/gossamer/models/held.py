@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,13 @@ from gossamer.formats import Format, Masked, Structure
 if TYPE_CHECKING:
     from gossamer.models.rules import Rule
     from gossamer.ops.sparsified import Output
+
+
+class Checked(NamedTuple):
+    """A structure that was found right, with the names of its buffers, and how often they had been written then."""
+
+    structure: Structure
+    arrays: tuple[tuple[str, Tensor, int], ...]
 
 
 @dataclass
@@ -45,8 +52,8 @@ class Held:
     latest: Tensor | None = field(default=None, repr=False, compare=False)
     #: The ranks that train this model by DDP, if they do.
     ranks: Any = field(default=None, repr=False, compare=False)
-    #: The structure of a stored weight when its arrays were last checked, and their versions then.
-    checked: tuple[Structure, tuple[int, ...]] | None = field(default=None, repr=False, compare=False)
+    #: The structure of a stored weight when its arrays were last checked.
+    checked: Checked | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_stored(self) -> bool:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from gossamer.core.dispatch import METADATA
+from gossamer.core.facts import METADATA
 from gossamer.core.table import operator_of
 from gossamer.models.names import matching
 from gossamer.ops.sparsified import Output, with_gradient

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gossamer.core.tensor import SparseTensor, gather, mask_padding, scatter
 from gossamer.formats import Dense, Structure
-from gossamer.models.held import Held
+from gossamer.models.held import Checked, Held
 from gossamer.models.masked import version_of
 from gossamer.models.state import moved
 
@@ -23,26 +23,30 @@ def array_names(held: Held) -> list[str]:
 
 def structure_of(module: nn.Module, name: str, held: Held) -> Structure:
     """Return the structure of a stored weight; it is checked again if its arrays are others than last time."""
+    if not torch.compiler.is_compiling() and held.checked is not None and _unchanged(module, held.checked):
+        return held.checked.structure
     arrays: dict[str, Any] = {array: module._buffers[f"{name}_{array}"] for array in array_names(held)}
     values: Any = module._parameters[f"{name}_values"]
-    if torch.compiler.is_compiling():
-        return Structure(held.format, held.shape, arrays, values.device)  # type: ignore[arg-type]
-    if held.checked is None or not _unchanged(*held.checked, arrays):
-        structure = Structure(held.format, held.shape, arrays, values.device)  # type: ignore[arg-type]
+    structure = Structure(held.format, held.shape, arrays, values.device)  # type: ignore[arg-type]
+    if not torch.compiler.is_compiling():
         if not values.is_meta:
             structure.check(values.detach())
-        trust(held, structure)
-    return held.checked[0]  # type: ignore[index]
+        trust(name, held, structure)
+    return structure
 
 
-def trust(held: Held, structure: Structure) -> None:
+def trust(name: str, held: Held, structure: Structure) -> None:
     """Note that the arrays of a structure are right as they are now."""
-    held.checked = (structure, tuple(version_of(array) for array in structure.arrays.values()))
+    arrays = structure.arrays.items()
+    held.checked = Checked(structure, tuple((f"{name}_{part}", array, version_of(array)) for part, array in arrays))
 
 
-def _unchanged(structure: Structure, versions: tuple[int, ...], arrays: dict[str, Tensor]) -> bool:
-    pairs = zip(structure.arrays.values(), arrays.values(), versions, strict=True)
-    return all(a is b and version_of(b) == version for a, b, version in pairs)
+def _unchanged(module: nn.Module, checked: Checked) -> bool:
+    buffers = module._buffers
+    for key, array, version in checked.arrays:  # a loop, since every call of a layer comes here
+        if buffers.get(key) is not array or (array._version if not array.is_inference() else -1) != version:
+            return False
+    return True
 
 
 class Owner:
@@ -131,7 +135,7 @@ def store(module: nn.Module, name: str, values: Tensor, structure: Structure) ->
     set_data(parameter, values)
     for array, tensor in structure.arrays.items():
         module._buffers[f"{name}_{array}"] = tensor
-    trust(held, structure)
+    trust(name, held, structure)
 
 
 def set_data(parameter: nn.Parameter, values: Tensor) -> None:

@@ -5,7 +5,7 @@ Nothing of ours is imported here: see :mod:`gossamer.native.library`.
 
 from gossamer.native.build import BuildError, build, cache_dir, compiler
 from gossamer.native.ceilings import Ceilings, ceilings
-from gossamer.native.library import int8_isa, isa, load, path, why_not
+from gossamer.native.library import int8_isa, isa, load, loaded, path, why_not
 
 __all__ = [
     "BuildError",
@@ -17,6 +17,7 @@ __all__ = [
     "int8_isa",
     "isa",
     "load",
+    "loaded",
     "path",
     "why_not",
 ]

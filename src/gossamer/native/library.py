@@ -51,6 +51,23 @@ def load() -> bool:
     return _library()[0] is not None
 
 
+load._dynamo_marked_constant = True  # type: ignore[attr-defined]  # a trace takes the answer as a constant
+
+
+def loaded() -> bool | None:
+    """Return whether the kernels are there, or None if nobody has asked for them yet. Nothing is built or loaded.
+
+    Examples
+    --------
+    >>> loaded() in (True, False, None)
+    True
+    """
+    return _library()[0] is not None if _library.cache_info().currsize else None
+
+
+loaded._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def why_not() -> str:
     """Return why there are no kernels; empty if there are."""
     return _library()[1]

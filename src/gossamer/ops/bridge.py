@@ -1,12 +1,13 @@
 """Which plain torch calls the compiler computes, and as which expression.
 
-It takes over where it is faster than what these functions did before: from a few thousand entries on, for ordinary CPU
-tensors of the same type. Below that, and inside a trace, they keep to torch's own operators, which need no build.
+It is faster than the other functions from a few thousand entries on, for ordinary CPU tensors of the same type. Below
+that, and inside a trace, torch's own operators compute them, and need no build.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,73 +16,185 @@ from gossamer.compiler import Statement
 from gossamer.compiler.language.algebra import Access, Op, Tree, product
 from gossamer.compiler.run.calls import Prepared, run
 from gossamer.compiler.run.runtime import available
+from gossamer.core.look import shape_of
+from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, tracked, values_of
-from gossamer.formats import Format, Masked, PackedRows
-from gossamer.ops.einsum import einsum
+from gossamer.formats import Dense, Format, Masked, PackedRows
+from gossamer.kernels.csr.product import CsrProduct
+from gossamer.ops import product as products
+from gossamer.ops.matmul import exactly, takes_matmul
+from gossamer.ops.reductions import Dims, reduced_dims, takes_extreme, takes_sum
+from gossamer.ops.softmax import dtype_asked, takes_softmax
+from gossamer.ops.torch_einsum import Task
 
 ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
 _TYPES = (torch.float32, torch.float64)
 _LETTERS = "abcdefgh"
-_UNION = {"add": "{0} + {0}", "sub": "{0} - {0}", "maximum": "max({0}, {0})", "minimum": "min({0}, {0})"}
 
 
-class Task(NamedTuple):
-    """A call of :func:`gossamer.einsum`."""
+def usable(tensors: Sequence[Tensor], least: int = 1) -> str | None:
+    """Return None if the compiler may compute with these, else the reason why not.
 
-    expression: str
-    tensors: tuple[Tensor, ...]
-    out: Format | None = None
-
-    def run(self) -> Any:
-        """Compute it."""
-        return einsum(self.expression, *self.tensors, out=self.out)
-
-
-def task(name: str, args: tuple[Any, ...], dims: tuple[int, ...] = (), keepdim: bool = False) -> Task | None:
-    """Return the expression by which the compiler computes a call; None if it doesn't.
-
-    Examples
-    --------
-    >>> import torch, gossamer as gs
-    >>> a = gs.sparsify(torch.randn(200, 200), "80%", format=gs.CSR())
-    >>> task("matmul", (a, torch.randn(200, 8))).expression
-    'ik,kj->ij'
-    >>> task("matmul", (gs.from_dense(torch.eye(2), gs.CSR()), torch.eye(2))) is None  # too small to gain anything
-    True
+    ``least`` times ENTRIES are enough to gain something.
     """
-    tensors = [a for a in args if isinstance(a, Tensor)]
-    if len(tensors) != len(args) or not _usable(tensors):
-        return None
-    if name == "matmul":
-        return _matmul(*args)
-    first = args[0]
-    letters = _LETTERS[: len(_shape(first))]
-    if name in _UNION or name == "mul":
-        if sum(t._values.numel() for t in tensors if isinstance(t, SparseTensor)) < 4 * ENTRIES:
-            return None  # patterns that are new in each call have to be looked at first
-        if any(not isinstance(t, SparseTensor) or t._dense_shape != first._dense_shape for t in tensors):
-            return None
-        body = f"{letters},{letters}" if name == "mul" else _UNION[name].format(letters)
-        return Task(f"{body}->{letters}", tuple(tensors), first.format)
-    if name in ("sum", "amax", "amin") and isinstance(first, SparseTensor) and not keepdim:
-        if name != "sum" and torch.is_grad_enabled() and tracked(first):
-            return None
+    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
+        return "a trace keeps to torch's operators"
+    entries, first = 0, None
+    for t in tensors:
+        values = t._values if isinstance(t, SparseTensor) else t
+        if isinstance(t, SparseTensor):
+            if isinstance(t.format, (Masked, PackedRows)) or not 0 < len(t._dense_shape) <= len(_LETTERS):
+                return "the compiler leaves this format, or number of dimensions, to others"
+            entries += values.numel()
+        first = values.dtype if first is None else first
+        if type(values) not in (Tensor, torch.nn.Parameter) or values.dtype != first or values.device.type != "cpu":
+            return "the operands are no ordinary CPU tensors of one type"
+    if entries < least * ENTRIES:
+        return "there are too few entries to gain anything by a compiled kernel"
+    if first not in _TYPES:
+        return "the compiler computes in float32 and float64"
+    return None if available() else "there is no C compiler"
+
+
+# -- products
+
+
+def _matmul(input: SparseTensor, other: Tensor) -> Task:
+    if isinstance(other, SparseTensor):
+        return Task("ik,kj->ij", (input, other), input.format)
+    return Task("ik,kj->ij" if other.dim() == 2 else "ik,k->i", (input, other))
+
+
+def _takes_matmul(input: Tensor, other: Tensor) -> str | None:
+    refused = takes_matmul(input, other)
+    if refused is not None:
+        return refused
+    if len(shape_of(input)) != 2 or len(shape_of(other)) > 2:
+        return "the compiler takes products of two matrices, or a matrix and a vector"
+    if not isinstance(other, SparseTensor):
+        if not other.is_contiguous():
+            return "the dense operand is not contiguous"
+        assert isinstance(input, SparseTensor)
+        if products.chosen(*products.case_of(input._values, input.structure)) is not CsrProduct:
+            return "the format has kernels of its own"
+    elif len(shape_of(other)) == 1:
+        return "both operands are sparse, and one is a vector"
+    return usable((input, other))
+
+
+def _exactly(left: int, right: int) -> Any:
+    takes = exactly(left, right)
+
+    def guard(input: Tensor, mat2: Tensor, *reduce: Any) -> str | None:
+        refused = takes(input, mat2, *reduce)
+        return _takes_matmul(input, mat2) if refused is None else refused
+
+    return guard
+
+
+def matmul(input: SparseTensor, other: Tensor) -> Any:
+    """Product of a sparse matrix with a dense or sparse one."""
+    return _matmul(input, other).run()
+
+
+def _describe_matmul(input: SparseTensor, other: Tensor) -> str:
+    return _matmul(input, other).describe()
+
+
+for _name, _guard in {"matmul": _takes_matmul, "mm": _exactly(2, 2), "mv": _exactly(2, 1)}.items():
+    for _other in (Dense, Format):
+        implements(_name, (Format, _other), when=_guard, how="compiled", detail=_describe_matmul)(matmul)
+
+
+# -- sums, differences and products of different patterns
+
+_UNION = {
+    "add": "{0} + {0}", "sub": "{0} - {0}", "maximum": "max({0}, {0})", "minimum": "min({0}, {0})", "mul": "{0},{0}",
+}  # fmt: skip
+
+
+def _takes_pair(input: Any, other: Any, *rest: Any, **options: Any) -> str | None:
+    if rest or options or not isinstance(input, SparseTensor) or not isinstance(other, SparseTensor):
+        return "the compiler takes two sparse tensors without options"
+    if input._dense_shape != other._dense_shape:
+        return "the shapes differ"
+    refused = usable((input, other), least=4)  # patterns that are new in each call have to be looked at first
+    if refused is None and input.structure.same(other.structure):
+        return "both have the same pattern, so the values are enough"
+    return refused
+
+
+def _pairwise(name: str) -> Any:
+    def task(input: SparseTensor, other: SparseTensor) -> Task:
+        letters = _LETTERS[: len(input._dense_shape)]
+        return Task(f"{_UNION[name].format(letters)}->{letters}", (input, other), input.format)
+
+    def run(input: SparseTensor, other: SparseTensor) -> Any:
+        return task(input, other).run()
+
+    run.__name__ = run.__qualname__ = name  # for gs.explain
+    implements(name, (Format,) * 3, when=_takes_pair, how="compiled", detail=lambda a, b: task(a, b).describe())(run)
+
+
+for _name in _UNION:
+    _pairwise(_name)
+
+
+# -- sums and extremes along dimensions
+
+
+def _reduction(name: str, head: str) -> None:
+    def task(input: SparseTensor, dim: Dims = None, keepdim: bool = False) -> Task:
+        dims, letters = reduced_dims(dim, len(input._dense_shape)), _LETTERS[: len(input._dense_shape)]
         kept = "".join(v for d, v in enumerate(letters) if d not in dims)
-        head = {"sum": "", "amax": "max: ", "amin": "min: "}[name]
-        empty = any(first._dense_shape[d] == 0 for d in dims)
-        return Task(f"{head}{letters}->{kept}", (first,)) if kept and not empty else None
-    return None
+        return Task(f"{head}{letters}->{kept}", (input,))
+
+    def guard(input: SparseTensor, dim: Dims = None, keepdim: bool = False, *, dtype: Any = None) -> str | None:
+        if keepdim or dtype is not None:
+            return "the compiler has no keepdim and no dtype"
+        refused = takes_sum(input, dim) if name == "sum" else takes_extreme(input, dim)
+        if refused is not None:
+            return refused
+        if name != "sum" and tracked(input):
+            return "extremes have a gradient elsewhere"
+        dims = reduced_dims(dim, len(input._dense_shape))
+        if len(dims) == len(input._dense_shape) or any(input._dense_shape[d] == 0 for d in dims):
+            return "all dimensions, or an empty one, are reduced"
+        return usable((input,))
+
+    def run(input: SparseTensor, dim: Dims = None, keepdim: bool = False) -> Any:
+        return task(input, dim).run()
+
+    def describe(input: SparseTensor, *args: Any, **kwargs: Any) -> str:
+        return task(input, *args, **kwargs).describe()
+
+    run.__name__ = run.__qualname__ = name
+    implements(name, (Format,), when=guard, how="compiled", detail=describe)(run)
 
 
-def takes_softmax(input: SparseTensor, dtype: torch.dtype | None) -> bool:
-    """Does the compiler compute a softmax of this tensor, in this type?"""
-    return dtype in (None, input._values.dtype) and input.dim() >= 2 and _usable([input])
+for _name, _head in {"sum": "", "amax": "max: ", "amin": "min: "}.items():
+    _reduction(_name, _head)
 
 
-def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor:
+# -- softmax
+
+
+def _takes_softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: Any = None, **kwargs: Any) -> str | None:
+    refused = takes_softmax(input, dim)
+    if refused is not None:
+        return refused
+    if dtype_asked(args, dtype) not in (None, input._values.dtype):
+        return "the compiler gives the type of its input"
+    return "a vector" if len(input._dense_shape) < 2 else usable((input,))
+
+
+_FOUR = "four kernels over the stored entries: the largest of a group, exponentials, their sum, their shares"
+
+
+def _softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor:
     """Softmax over the stored entries, in four kernels."""
-    names = tuple(_LETTERS[: input.dim()])
-    kept = tuple(v for d, v in enumerate(names) if d != dim % input.dim())
+    names = tuple(_LETTERS[: len(input._dense_shape)])
+    kept = tuple(v for d, v in enumerate(names) if d != dim % len(names))
     sizes = dict(zip(names, input._dense_shape, strict=True))
     entries = Prepared(values_of(input), input.structure, names)
 
@@ -92,12 +205,8 @@ def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor:
         return Prepared(values, input.structure, names)
 
     less = Op("-", (Access(0), Access(1)))
-    top, _ = run(
-        Statement((names,), kept, Access(0), "top"),
-        [Prepared(entries.values.detach(), input.structure, names)],
-        sizes,
-        "dense",
-    )
+    detached = Prepared(entries.values.detach(), input.structure, names)
+    top, _ = run(Statement((names,), kept, Access(0), "top"), [detached], sizes, "dense")
     raised = at_entries(entries, top, Op("exp", (less,)))
     total, _ = run(Statement((names,), kept, Access(0)), [raised], sizes, "dense")
     if log:
@@ -107,35 +216,13 @@ def softmax(input: SparseTensor, dim: int, log: bool) -> SparseTensor:
     return build(done.values, input.structure)
 
 
-def _matmul(a: Tensor, b: Tensor) -> Task | None:
-    left, right = _shape(a), _shape(b)
-    if len(left) != 2 or len(right) not in (1, 2) or left[1] != right[0]:
-        return None
-    if isinstance(a, SparseTensor) and isinstance(b, SparseTensor):
-        return Task("ik,kj->ij", (a, b), a.format) if len(right) == 2 else None
-    if isinstance(a, SparseTensor) and b.is_contiguous():
-        return Task("ik,kj->ij" if len(right) == 2 else "ik,k->i", (a, b))
-    return None
+def _compiled_softmax(name: str, negated: bool, log: bool) -> None:
+    def run(input: SparseTensor, dim: Any = None, *args: Any, dtype: Any = None, **kwargs: Any) -> SparseTensor:
+        return _softmax(-input if negated else input, dim, log)  # type: ignore[arg-type]
+
+    run.__name__ = run.__qualname__ = name
+    implements(name, (Format,), when=_takes_softmax, how="compiled", detail=lambda *a, **k: _FOUR)(run)
 
 
-def _shape(t: Tensor) -> torch.Size:
-    """Return the shape of any tensor; asking a SparseTensor as torch does costs microseconds."""
-    return t._dense_shape if isinstance(t, SparseTensor) else t.shape
-
-
-def _usable(tensors: list[Tensor]) -> bool:
-    if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
-        return False
-    entries, first = 0, None
-    for t in tensors:
-        if isinstance(t, SparseTensor):
-            values, dims = t._values, len(t._dense_shape)
-            if t.grad_format is not None or isinstance(t.format, (Masked, PackedRows)) or not 0 < dims <= len(_LETTERS):
-                return False
-            entries += values.numel()
-        else:
-            values = t
-        first = values.dtype if first is None else first
-        if type(values) not in (Tensor, torch.nn.Parameter) or values.dtype != first or values.device.type != "cpu":
-            return False
-    return entries >= ENTRIES and first in _TYPES and available()
+for _name, _negated, _log in (("softmax", False, False), ("softmin", True, False), ("log_softmax", False, True)):
+    _compiled_softmax(_name, _negated, _log)

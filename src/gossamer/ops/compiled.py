@@ -12,8 +12,8 @@ from gossamer.compiler.language.notation import parse_groups
 from gossamer.compiler.run.plans import Plan
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
+from gossamer.ops.dense import from_dense
 from gossamer.ops.einsum import einsum, plan_of
-from gossamer.ops.interop import from_dense
 
 
 class Compiled:

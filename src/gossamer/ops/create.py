@@ -115,10 +115,14 @@ for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
     implements(_name, (Format,))(_new(_name))
 
 
-@implements("item", (Format,))
+def _takes_item(input: SparseTensor) -> str | None:
+    return None if input._dense_shape.numel() == 1 else "there is not one value"
+
+
+@implements("item", (Format,), when=_takes_item)
 def item(input: SparseTensor) -> Any:
     """Return the one value as a number."""
-    return input.to_dense().item() if input.numel() == 1 else NotImplemented
+    return input.to_dense().item()
 
 
 @implements("is_coalesced", (Format,))
@@ -135,11 +139,14 @@ def coalesce(input: SparseTensor) -> SparseTensor:
     return from_entries(keys[keep], values[keep], input._dense_shape, input.format.general())  # type: ignore[return-value]
 
 
-@implements(torch.equal, (Format, Format))
-def equal(input: Tensor, other: Tensor) -> Any:
+def _takes_equal(input: Tensor, other: Tensor) -> str | None:
+    both = isinstance(input, SparseTensor) and isinstance(other, SparseTensor)
+    return None if both else "one of the tensors is dense"
+
+
+@implements(torch.equal, (Format, Format), when=_takes_equal)
+def equal(input: SparseTensor, other: SparseTensor) -> bool:
     """Are shape and all values the same, whatever the formats?"""
-    if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
-        return NotImplemented
     if input._dense_shape != other._dense_shape or input._values.dtype != other._values.dtype:
         return False
     if input.structure.same(other.structure):

@@ -16,8 +16,16 @@ from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.infer import infer, natural
 from gossamer.compiler.run.plans import Plan
-from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, WantsDenseGradient, build, gather, tracked, values_of
+from gossamer.core.interop import from_torch
+from gossamer.core.tensor import (
+    SparseTensor,
+    WantsDenseGradient,
+    build,
+    gather,
+    tracked,
+    values_of,
+    wants_dense_gradient,
+)
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops.traced import traced
@@ -61,14 +69,19 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     if known is not None:
         return known(tensors)
     format = None if out is None else as_format(out)
+    tensors = tuple(from_torch(t) if _of_torch_sparse(t) else t for t in tensors)
     try:
         return _einsum(expression, tensors, format)
     except WantsDenseGradient:
-        dense = [t.to_dense() if isinstance(t, SparseTensor) and tracked(t) and t.grad_format else t for t in tensors]
+        dense = [t.to_dense() if wants_dense_gradient(t) else t for t in tensors]
         return _einsum(expression, dense, format)
     except BuildError as error:
         _without_compiler(str(error))
         return _on_dense(expression, tensors, format)
+
+
+def _of_torch_sparse(t: Any) -> bool:
+    return isinstance(t, Tensor) and not isinstance(t, SparseTensor) and t.layout != torch.strided
 
 
 @lru_cache(maxsize=1)
@@ -117,7 +130,7 @@ def _key(
                 return None, ()
             home = structure.memo if home is None else home
             key += (id(structure), values.dtype)
-        elif type(t) in _ORDINARY and not (grad and t.requires_grad):
+        elif type(t) in _ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
             key += (t.shape, t.stride(), t.dtype)
         else:
             return None, ()
@@ -190,7 +203,7 @@ def _dense(t: Tensor) -> Tensor:
 
 
 def _converted(result: Tensor, out: Format | None) -> Any:
-    from gossamer.ops.interop import from_dense
+    from gossamer.ops.dense import from_dense
 
     if out is None or isinstance(out, Dense):
         return _dense(result)
@@ -294,14 +307,3 @@ def _form(
     if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):
         after, target = target, inferred if isinstance(inferred, int) else COO() if statement.output else Dense()
     return ("dense" if isinstance(target, Dense) else target), after
-
-
-@implements(torch.einsum, (Format,) * 9)
-def torch_einsum(equation: Any, *operands: Any) -> Any:
-    """``torch.einsum`` with a sparse operand."""
-    if len(operands) == 1 and isinstance(operands[0], (list, tuple)):
-        operands = tuple(operands[0])
-    plain = isinstance(equation, str) and all(c.isalpha() or c in ",.->" for c in equation.replace(" ", ""))
-    if not (plain or torch.compiler.is_compiling()) or any(not isinstance(t, Tensor) for t in operands):
-        return NotImplemented
-    return einsum(equation, *operands)

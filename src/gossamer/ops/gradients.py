@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.look import shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, values_of
 from gossamer.formats import Format
@@ -24,13 +25,16 @@ NAMES = (
 )  # fmt: skip
 
 
+def _takes(grad: Tensor, *others: Any, **kwargs: Any) -> str | None:
+    if not isinstance(grad, SparseTensor):
+        return "the gradient is dense"
+    fits = all(shape_of(o) == grad._dense_shape for o in others if isinstance(o, Tensor))
+    return None if fits else "an operand has another shape"
+
+
 def _at_stored(function: Callable[..., Tensor]) -> Callable[..., Any]:
-    def run(grad: Tensor, *others: Any, **kwargs: Any) -> Any:
-        if not isinstance(grad, SparseTensor):
-            return NotImplemented
+    def run(grad: SparseTensor, *others: Any, **kwargs: Any) -> Any:
         structure = grad.structure
-        if any(isinstance(o, Tensor) and o.shape != structure.shape for o in others):
-            return NotImplemented
         at = [gather(o, structure) if isinstance(o, Tensor) else o for o in others]
         return build(mask_padding(function(values_of(grad), *at, **kwargs), structure), structure)
 
@@ -38,4 +42,4 @@ def _at_stored(function: Callable[..., Tensor]) -> Callable[..., Any]:
 
 
 for _name in NAMES:
-    implements(_name, (Format, Format, Format))(_at_stored(getattr(torch.ops.aten, _name)))
+    implements(_name, (Format, Format, Format), when=_takes)(_at_stored(getattr(torch.ops.aten, _name)))

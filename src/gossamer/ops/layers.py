@@ -1,4 +1,4 @@
-"""Layers other than linear: embedding, convolution, normalisation."""
+"""Layers other than linear and convolution: embedding, normalisation."""
 
 from __future__ import annotations
 
@@ -8,14 +8,33 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, entries_of, values_of
 from gossamer.formats import Dense, Format, Masked
-from gossamer.ops.product import product
-from gossamer.ops.shape import reshape, select_entries
+from gossamer.ops.index import select_entries
+from gossamer.ops.norms import takes_vector_norm
 
 
-@implements(F.embedding, (Dense, Format))
+def _takes_embedding(
+    input: Tensor,
+    weight: SparseTensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> str | None:
+    if max_norm is not None:
+        return "max_norm changes the table"
+    if scale_grad_by_freq:
+        return "scale_grad_by_freq is not supported"
+    if len(weight._dense_shape) != 2:
+        return "the table is not a matrix"
+    return None if input.dtype in (torch.int64, torch.int32) else "the indices are not int64 or int32"
+
+
+@implements(F.embedding, (Dense, Format), when=_takes_embedding)
 def embedding(
     input: Tensor,
     weight: SparseTensor,
@@ -26,8 +45,6 @@ def embedding(
     sparse: bool = False,
 ) -> Any:
     """Rows of a sparse table, as a dense tensor."""
-    if max_norm is not None or scale_grad_by_freq or weight.dim() != 2 or input.dtype not in (torch.int64, torch.int32):
-        return NotImplemented
     rows, cols = weight._dense_shape
     index = input.reshape(-1).long()
     if index.numel() and (int(index.min()) < 0 or int(index.max()) >= rows):
@@ -47,64 +64,6 @@ def embedding_masked(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: 
     return F.embedding(input, values_of(weight), *args, **kwargs)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    return (value, value) if isinstance(value, int) else (value[0], value[-1])
-
-
-def _padding(padding: Any, kernel: tuple[int, int], dilation: tuple[int, int], stride: tuple[int, int]) -> Any:
-    """Padding left, right, top, bottom, as F.pad wants it."""
-    if padding == "valid":
-        return (0, 0, 0, 0)
-    if padding == "same":
-        if stride != (1, 1):
-            return None
-        total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-        return (total[1] // 2, total[1] - total[1] // 2, total[0] // 2, total[0] - total[0] // 2)
-    h, w = _pair(padding)
-    return (w, w, h, h)
-
-
-@implements(F.conv2d, (Dense, Format, Dense))
-def conv2d(
-    input: Tensor,
-    weight: SparseTensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Any:
-    """Convolution with a sparse weight: patches of the input, times the weight as a matrix."""
-    if (
-        groups != 1
-        or input.dim() not in (3, 4)
-        or input.dtype != weight._values.dtype
-        or weight.grad_format is not None
-    ):
-        return NotImplemented
-    out_channels, channels, *kernel = weight._dense_shape
-    size, step, gap = (kernel[0], kernel[1]), _pair(stride), _pair(dilation)
-    pad = _padding(padding, size, gap, step)
-    if pad is None or input.shape[-3] != channels:
-        return NotImplemented
-    x = F.pad(input if input.dim() == 4 else input[None], pad)
-    height, width = ((x.shape[2 + i] - gap[i] * (size[i] - 1) - 1) // step[i] + 1 for i in (0, 1))
-    if height < 1 or width < 1:
-        return NotImplemented
-    patches = F.unfold(x, size, gap, 0, step)  # batch, channels * kernel, places
-    flat = patches.transpose(0, 1).reshape(patches.shape[1], -1)
-    matrix = reshape(weight, (out_channels, patches.shape[1]))
-    out = product(matrix, flat).view(out_channels, -1, height, width).transpose(0, 1)
-    out = out.contiguous() if bias is None else out + bias.view(-1, 1, 1)
-    return out if input.dim() == 4 else out[0]
-
-
-@implements(F.conv2d, (Dense, Masked, Dense))
-def conv2d_masked(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any) -> Tensor:
-    """A masked weight is a dense one whose other values are zero."""
-    return F.conv2d(input, values_of(weight) if weight.grad_format is None else weight.to_dense(), *args, **kwargs)
-
-
 @implements(F.layer_norm, (Format, Format, Format, Format))
 def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Tensor:
     """Normalise an activation: the mean moves every zero, so the result is dense by nature."""
@@ -112,25 +71,35 @@ def layer_norm(input: Tensor, normalized_shape: Any, weight: Any = None, bias: A
     return F.layer_norm(input, normalized_shape, weight, bias, eps)
 
 
-@implements(F.rms_norm, (Format, Dense))
+def _takes_rms_norm(input: Tensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> str | None:
+    shape, wanted = shape_of(input), tuple(normalized_shape)
+    if not isinstance(input, SparseTensor):
+        return "the input is dense"
+    if not wanted or shape.numel() == 0 or tuple(shape[-len(wanted) :]) != wanted:
+        return "normalized_shape is not the end of the shape, or nothing is there"
+    if weight is not None and (dtype_of(weight) != dtype_of(input) or tuple(shape_of(weight)) != wanted):
+        return "the weight has another type or shape"
+    return None
+
+
+@implements(F.rms_norm, (Format, Dense), when=_takes_rms_norm)
 def rms_norm(input: SparseTensor, normalized_shape: Any, weight: Any = None, eps: float | None = None) -> Any:
     """Divide by the root of the mean square: zeros stay zeros, so the result is sparse."""
-    count = len(normalized_shape)
-    if not isinstance(input, SparseTensor) or not 0 < count <= input.dim() or input.numel() == 0:
-        return NotImplemented
-    if tuple(normalized_shape) != tuple(input._dense_shape[input.dim() - count :]):
-        return NotImplemented
-    if weight is not None and (weight.dtype != input.dtype or tuple(weight.shape) != tuple(normalized_shape)):
-        return NotImplemented
     eps = torch.finfo(input.dtype).eps if eps is None else eps
-    mean = torch.square(input).mean(tuple(range(-count, 0)), keepdim=True)
+    mean = torch.square(input).mean(tuple(range(-len(normalized_shape), 0)), keepdim=True)
     out = input * torch.rsqrt(mean + eps)
     return out if weight is None else out * weight
 
 
-@implements(F.normalize, (Format,))
+def _takes_normalize(input: SparseTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> str | None:
+    if eps <= 0:
+        return "eps is not positive, so 0 / 0 may come up"
+    if not input._dense_shape:
+        return "the input has no dimension"
+    return takes_vector_norm(input, p, dim, True)
+
+
+@implements(F.normalize, (Format,), when=_takes_normalize)
 def normalize(input: SparseTensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Any:
     """Divide by the norm along a dimension: zeros stay zeros, so the result is sparse."""
-    if eps <= 0 or not input.dim():
-        return NotImplemented
     return input / torch.linalg.vector_norm(input, p, dim, keepdim=True).clamp_min(eps)

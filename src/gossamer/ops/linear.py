@@ -1,22 +1,92 @@
-"""gs.linear: a linear layer and its activation in one call, in one kernel where the format has one."""
+"""F.linear with a sparse weight or input, and gs.linear: the same with an activation."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.core.autocast import LOWERED
-from gossamer.core.tensor import SparseTensor, tracked
-from gossamer.formats import BSR, PackedRows, PackedVNM
+from gossamer.core import table
+from gossamer.core.look import dtype_of, shape_of
+from gossamer.core.table import implements
+from gossamer.core.tensor import SparseTensor, tracked, wants_dense_gradient
+from gossamer.formats import Dense, Format
+from gossamer.kernels.product import ACTIVATIONS, CODES, activated
 from gossamer.kernels.transpose import feature_major, token_major
-from gossamer.ops import packed, vnm
+from gossamer.ops import product as products
+from gossamer.ops.product import Activation, multiply
 
-Activation = Literal["relu", "gelu", "silu"]
-_CODES = {"relu": 1, "gelu": 2, "silu": 3}
-_FUNCTIONS: dict[str, Any] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+_PLAIN = frozenset({Tensor, torch.nn.Parameter})
+
+
+def takes_linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> str | None:
+    """Guard of a product with a matrix from the right: torch's own error comes from the dense path."""
+    shape, dtype = shape_of(weight), dtype_of(input)
+    if len(shape) != 2:
+        return "the weight is not a matrix"
+    if shape_of(input)[-1:] != shape[1:]:
+        return "the last dimension of the input is not the number of columns of the weight"
+    if dtype is not dtype_of(weight) or (bias is not None and dtype_of(bias) is not dtype):
+        return "input, weight and bias have different types"
+    if torch.compiler.is_compiling() and wants_dense_gradient(weight):
+        return "in a trace, the gradient of the weight is wanted at every position"
+    return None
+
+
+def _describe(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> str:
+    return products.describe(weight)
+
+
+@implements(F.linear, (Dense, Format, Dense), when=takes_linear, detail=_describe)
+def linear_sparse(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Tensor:
+    """Return x @ weight.T + bias for a sparse weight."""
+    return multiply(input, weight, bias)
+
+
+def _bind(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Callable[..., Tensor | None] | None:
+    """Return what computes the next call with a weight of this structure and type; it answers None for another case."""
+    structure, dtype, made = weight._structure, weight._values.dtype, table.version()
+    kernel = structure.memo.get(("product", False, dtype))
+    if kernel is None:
+        return None
+    cols, forward, apply, grad_enabled = kernel.cols, kernel.forward, products.apply, torch.is_grad_enabled
+
+    def ready(x: Any, weight: SparseTensor, bias: Any = None) -> Tensor | None:
+        values = weight._values
+        if type(x) is not Tensor or x.dtype is not dtype or values.dtype is not dtype or table._version != made:
+            return None
+        if not (bias is None or (type(bias) in _PLAIN and bias.dtype is dtype)):
+            return None
+        try:
+            if x.shape[-1] != cols:
+                return None
+        except IndexError:  # no dimension
+            return None
+        return apply(x, weight, bias, kernel, None) if grad_enabled() else forward(x, values, bias)
+
+    return ready
+
+
+linear_sparse.bind = _bind  # type: ignore[attr-defined]
+
+
+def _takes_sparse_input(input: Tensor, weight: Tensor, bias: Any = None) -> str | None:
+    if wants_dense_gradient(input) or wants_dense_gradient(weight):
+        return "the gradient of an operand is wanted at every position (grad_format)"
+    return "the input has no dimension" if input.dim() < 1 else takes_linear(input, weight, bias)
+
+
+@implements(F.linear, (Format, Format, Format), when=_takes_sparse_input)
+def linear_sparse_input(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+    """Return x @ weight.T + bias for a sparse x, such as a sparse activation."""
+    tokens = input if input.dim() == 2 else input.reshape(-1, input.shape[-1])
+    out = torch.matmul(tokens, weight.t())
+    out = out.to_dense() if isinstance(out, SparseTensor) else out
+    out = out if bias is None else out + bias
+    return out.view(*input.shape[:-1], weight.shape[0])
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation | None = None) -> Tensor:
@@ -40,12 +110,12 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
     >>> torch.equal(gs.linear(x, w, activation="relu"), torch.relu(torch.nn.functional.linear(x, w)))
     True
     """
-    if activation is None:
-        return F.linear(input, weight, bias)
-    if activation not in _CODES:
-        raise ValueError(f"activation={activation!r} must be one of {', '.join(map(repr, _CODES))}, or None")
-    out = _fused(input, weight, bias, _CODES[activation])
-    return _FUNCTIONS[activation](F.linear(input, weight, bias)) if out is NotImplemented else out
+    if activation not in CODES:
+        raise ValueError(f"activation={activation!r} must be one of 'relu', 'gelu', 'silu', or None")
+    if activation is None or not _fuses(input, weight, bias):
+        return activated(F.linear(input, weight, bias), CODES[activation])
+    assert isinstance(weight, SparseTensor)
+    return products.product(input, weight._component("_values"), weight.structure, bias, activation)
 
 
 def linear_in_order(
@@ -60,23 +130,22 @@ def linear_in_order(
     >>> linear_in_order(torch.randn(24, 128), w, None, None, turned=True).stride()
     (1, 24)
     """
-    code = _CODES[activation] if activation else 0
-    out = _fused(input, weight, bias, code, turned)
-    if out is NotImplemented:
+    if _fuses(input, weight, bias) and not torch.compiler.is_compiling():
+        assert isinstance(weight, SparseTensor)
+        out = products.product(input, weight._values, weight.structure, bias, activation, feature_major=turned)
+    else:
         out = linear(input, weight, bias, activation)
-        return feature_major(out) if turned else token_major(out)
-    return out
+    return feature_major(out) if turned else token_major(out)
 
 
-def _fused(input: Tensor, weight: Tensor, bias: Tensor | None, code: int, turned: bool | None = None) -> Any:
+def _fuses(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    """May product and activation be one call: a sparse weight, no gradient, no autocast, and shapes that fit?"""
     if not isinstance(weight, SparseTensor) or isinstance(input, SparseTensor) or isinstance(bias, SparseTensor):
-        return NotImplemented
-    if "linear" in LOWERED and torch._C._is_any_autocast_enabled():
-        return NotImplemented
-    if torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)):
-        return NotImplemented  # the gradient needs what came before the activation
-    if isinstance(weight.format, PackedVNM):
-        return vnm.fused_linear(input, weight, bias, code, turned)
-    if isinstance(weight.format, (PackedRows, BSR)) and turned is None:
-        return packed.fused_linear(input, weight, bias, code)
-    return NotImplemented
+        return False
+    if torch._C._is_any_autocast_enabled() or takes_linear(input, weight, bias) is not None:
+        return False
+    # the gradient needs what came before the activation
+    return not (torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)))
+
+
+__all__ = ["ACTIVATIONS", "Activation", "linear", "linear_in_order"]

@@ -1,115 +1,75 @@
-"""linear, matmul and their family."""
+"""matmul and its family: products with a sparse matrix on either side; sparse times sparse is sparse."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, entries_of, from_entries, values_of
-from gossamer.formats import CSR, Dense, Format, Masked
-from gossamer.ops import product
-from gossamer.ops.bridge import task
+from gossamer.core.tensor import SparseTensor, entries_of, from_entries
+from gossamer.formats import CSR, Dense, Format
+from gossamer.kernels.product import matrix_of_tokens
+from gossamer.ops.product import describe, multiply
+
+_SHAPES = "the shapes don't fit"
+_TYPES = "the operands have different types"
 
 
-def _rows(x: Tensor) -> Tensor:
-    """All but the last dimension as one, even where that leaves nothing."""
-    return x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x.unsqueeze(0)
+def takes_matmul(input: Tensor, other: Tensor) -> str | None:
+    """Guard of all products: what is refused here is for torch, and often its error."""
+    left, right = shape_of(input), shape_of(other)
+    if dtype_of(input) is not dtype_of(other):
+        return _TYPES
+    if not left or not right:
+        return "an operand has no dimension"
+    if len(left) == len(right) == 3:
+        return None if right[:2] == (left[0], left[2]) else _SHAPES
+    if len(left) > 2 and isinstance(other, SparseTensor) and isinstance(input, SparseTensor):
+        return "batches of sparse matrices are multiplied pair by pair only"
+    if len(right) > 2:
+        return "a batch of matrices on the right is multiplied by another batch only"
+    return None if left[-1] == right[0] else _SHAPES
 
 
-@implements(F.linear, (Dense, Format, Dense))
-def linear(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Any:
-    """Return x @ weight.T + bias for a sparse weight."""
-    shape = weight._dense_shape
-    if len(shape) != 2 or input.dtype != weight._values.dtype or input.shape[-1:] != shape[1:]:
-        return NotImplemented  # torch's own error, from the dense path
-    if input.dim() == 2:
-        return product.linear(input, weight, bias)
-    return product.linear(_rows(input), weight, bias).view(*input.shape[:-1], shape[0])
+# -- one operand is sparse
 
 
-@implements(F.linear, (Format, Format, Format))
-def linear_sparse_input(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-    """Return x @ weight.T + bias for a sparse x, such as a sparse activation."""
-    if input.dim() < 1 or weight.dim() != 2 or input.shape[-1] != weight.shape[1]:
-        return NotImplemented
-    out = matmul(_rows(input), weight.t())
-    if out is NotImplemented:
-        return NotImplemented
-    out = out.to_dense() if isinstance(out, SparseTensor) else out
-    out = out if bias is None else out + bias
-    return out.view(*input.shape[:-1], weight.shape[0])
-
-
-@implements(F.linear, (Dense, Masked, Dense))
-def linear_masked(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Tensor:
-    """A masked weight is a dense one whose other values are zero."""
-    return F.linear(input, values_of(weight) if weight.grad_format is None else weight.to_dense(), bias)
-
-
-@implements(torch.matmul, (Format, Format))
-def matmul(input: Tensor, other: Tensor) -> Any:
-    """Product of a sparse matrix with a dense tensor, on either side; sparse x sparse is sparse."""
-    if isinstance(input, SparseTensor) and isinstance(other, SparseTensor):
-        return _both_sparse(input, other)
+def _describe(input: Tensor, other: Tensor) -> str:
     if isinstance(input, SparseTensor):
-        return _sparse_dense(input, other)
-    if not isinstance(other, SparseTensor):
-        return NotImplemented
-    return _dense_sparse(input, other)
+        return describe(input) if len(shape_of(input)) == 2 else ""
+    return describe(other, transpose=True) if len(shape_of(other)) == 2 else ""  # type: ignore[arg-type]
 
 
-def _sparse_dense(a: SparseTensor, b: Tensor) -> Any:
-    shape = a._dense_shape
-    if a._values.dtype != b.dtype or a.grad_format is not None:
-        return NotImplemented
-    if (compiled := task("matmul", (a, b))) is not None:
-        return compiled.run()
+@implements(torch.matmul, (Format, Dense), when=takes_matmul, detail=_describe)
+def sparse_dense(input: SparseTensor, other: Tensor) -> Tensor:
+    """Product of a sparse matrix with a dense vector or matrix, or of two batches of matrices."""
+    shape, b = input._dense_shape, other
     if len(shape) == 3 and b.dim() == 3:
-        return _batched(a, b)
-    if not shape or b.dim() not in (1, 2) or b.shape[0] != shape[-1]:
-        return NotImplemented
-    rows = a if len(shape) == 2 else _rows(a)
-    out = product.product(rows, b if b.dim() == 2 else b[:, None])  # type: ignore[arg-type]
+        out = sparse_dense(_on_diagonal(input), b.flatten(0, 1))
+        return out.view(shape[0], shape[1], b.shape[2])
+    tokens = b.t() if b.dim() == 2 else b.unsqueeze(0)
+    # a column of the matrix is a token: feature-major tokens give a result in torch's order
+    out = multiply(tokens, _as_matrix(input), feature_major=True).t().contiguous()
     return out if len(shape) == 2 and b.dim() == 2 else out.view((*shape[:-1], *b.shape[1:]))
 
 
-def _dense_sparse(a: Tensor, b: SparseTensor) -> Any:
-    shape = b._dense_shape
-    if b._values.dtype != a.dtype or b.grad_format is not None:
-        return NotImplemented
-    if len(shape) == 3 and a.dim() == 3:
-        out = _batched(_swap_last(b), a.transpose(1, 2))
-        return out if out is NotImplemented else out.transpose(1, 2)
-    if len(shape) == 1 and a.dim() > 0 and a.shape[-1] == shape[0]:
-        return product.product(b, _rows(a).t(), tokens_first=True).view(a.shape[:-1])
-    if len(shape) != 2 or a.dim() == 0 or a.shape[-1] != shape[0]:
-        return NotImplemented
-    out = product.product(b, _rows(a).t(), transpose=True, tokens_first=True)
-    return out.view(*a.shape[:-1], shape[1])
+@implements(torch.matmul, (Dense, Format), when=takes_matmul, detail=_describe)
+def dense_sparse(input: Tensor, other: SparseTensor) -> Tensor:
+    """Product of a dense tensor with a sparse matrix or vector, or of two batches of matrices."""
+    shape = other._dense_shape
+    if len(shape) == 3:
+        return sparse_dense(_swap_last(other), input.transpose(1, 2)).transpose(1, 2)
+    if len(shape) == 1:  # a matrix of one row
+        return multiply(input, other).view(input.shape[:-1])
+    return multiply(input, other, transpose=True)
 
 
-def _both_sparse(a: SparseTensor, b: SparseTensor) -> Any:
-    """Vectors are matrices of one row or column; batches are one matrix of blocks on the diagonal."""
-    left, right = a._dense_shape, b._dense_shape
-    if len(left) in (1, 2) and len(right) in (1, 2) and left[-1] == right[0]:
-        out = _sparse_sparse(a if len(left) == 2 else a.unsqueeze(0), b if len(right) == 2 else b.unsqueeze(1))  # type: ignore[arg-type]
-    elif len(left) == len(right) == 3 and right[:2] == (left[0], left[2]):
-        out = _sparse_sparse(_on_diagonal(a), b.flatten(0, 1))  # type: ignore[arg-type]
-    else:
-        return NotImplemented
-    return out if out is NotImplemented else out.reshape((*left[:-1], *right[1 if len(right) < 3 else 2 :]))
-
-
-def _batched(a: SparseTensor, b: Tensor) -> Any:
-    """Multiply the matrices of two batches, pair by pair."""
-    batch, rows, cols = a._dense_shape
-    if b.shape[:2] != (batch, cols):
-        return NotImplemented
-    return product.product(_on_diagonal(a), b.flatten(0, 1)).view(batch, rows, b.shape[2])
+def _as_matrix(a: SparseTensor) -> SparseTensor:
+    """All but the last dimension as one."""
+    return a if len(a._dense_shape) == 2 else matrix_of_tokens(a)  # type: ignore[return-value]
 
 
 def _on_diagonal(a: SparseTensor) -> SparseTensor:
@@ -129,12 +89,23 @@ def _swap_last(t: SparseTensor) -> SparseTensor:
     return from_entries(swapped, values, (batch, cols, rows), t.format.general())  # type: ignore[return-value]
 
 
-def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
-    """Row by row (Gustavson) without a loop: every entry of A meets the row of B that it names."""
-    if a._values.dtype != b._values.dtype:
-        return NotImplemented  # torch's own error, from the dense path
-    if (compiled := task("matmul", (a, b))) is not None:
-        return compiled.run()
+# -- both are
+
+
+@implements(torch.matmul, (Format, Format), when=takes_matmul)
+def sparse_sparse(input: SparseTensor, other: SparseTensor) -> Tensor:
+    """Vectors are matrices of one row or column; batches are one matrix of blocks on the diagonal."""
+    left, right = input._dense_shape, other._dense_shape
+    if len(left) == 3:
+        out = _gustavson(_on_diagonal(input), other.flatten(0, 1))  # type: ignore[arg-type]
+        return out.reshape((*left[:-1], right[2]))
+    a = input if len(left) == 2 else input.unsqueeze(0)
+    b = other if len(right) == 2 else other.unsqueeze(1)
+    return _gustavson(a, b).reshape((*left[:-1], *right[1:]))  # type: ignore[arg-type]
+
+
+def _gustavson(a: SparseTensor, b: SparseTensor) -> Tensor:
+    """Row by row without a loop: every entry of A meets the row of B that it names."""
     rows, inner = a._dense_shape
     cols = b._dense_shape[1]
     keys, left = entries_of(a)
@@ -154,76 +125,136 @@ def _sparse_sparse(a: SparseTensor, b: SparseTensor) -> Any:
     return from_entries(unique, summed, (rows, cols), a.format.general())
 
 
-implements("__matmul__", (Format, Format))(matmul)
+# -- the other names
 
 
-def _strict(left: int, right: int) -> Any:
-    """Return matmul for operands of just these numbers of dimensions."""
+def exactly(left: int, right: int) -> Any:
+    """Return the guard of matmul for operands of just these numbers of dimensions."""
 
-    def run(input: Tensor, mat2: Tensor, *more: Any) -> Any:
-        fits = not more and input.dim() == left and mat2.dim() == right
-        return matmul(input, mat2) if fits else NotImplemented
+    def guard(input: Tensor, mat2: Tensor, *reduce: Any) -> str | None:
+        if reduce:
+            return "torch.sparse.mm with another reduction than a sum"
+        if len(shape_of(input)) != left or len(shape_of(mat2)) != right:
+            return "the operands have other numbers of dimensions"
+        return takes_matmul(input, mat2)
 
-    return run
-
-
-def _added(left: int, right: int) -> Any:
-    """Return beta * input + alpha * (a @ b) for operands of just these numbers of dimensions."""
-
-    def run(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-        if a.dim() != left or b.dim() != right or not input.dtype == a.dtype == b.dtype:
-            return NotImplemented
-        sparse = isinstance(a, SparseTensor) or isinstance(b, SparseTensor)
-        if not sparse and a.shape[-1] != b.shape[right - 2 if right > 1 else 0]:
-            return NotImplemented
-        out = matmul(a, b) if sparse else torch.matmul(a, b)
-        if out is NotImplemented or torch.broadcast_shapes(out.shape, input.shape[-out.dim() :]) != out.shape:
-            return NotImplemented
-        scaled = out if alpha == 1 else alpha * out
-        return scaled if beta == 0 else scaled + (input if beta == 1 else beta * input)
-
-    return run
+    return guard
 
 
 for _name, _dims in {"mm": (2, 2), "mv": (2, 1), "bmm": (3, 3)}.items():
-    implements(_name, (Format, Format))(_strict(*_dims))
+    for _formats, _function in {
+        (Format, Dense): sparse_dense,
+        (Dense, Format): dense_sparse,
+        (Format, Format): sparse_sparse,
+    }.items():
+        implements(_name, _formats, when=exactly(*_dims), detail=_describe)(_function)
+
+
+def _takes_added(left: int, right: int) -> Any:
+    takes = exactly(left, right)
+
+    def guard(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> str | None:
+        if dtype_of(input) is not dtype_of(a):
+            return _TYPES
+        refused = takes(a, b)
+        if refused is not None:
+            return refused
+        shape = (*shape_of(a)[:-1], *(shape_of(b)[-1:] if right > 1 else ()))
+        given = shape_of(input)[-len(shape) :]
+        if any(size not in (1, want) for size, want in zip(given[::-1], shape[::-1], strict=False)):
+            return "the first operand doesn't broadcast to the product"
+        return None
+
+    return guard
+
+
+def added(input: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+    """Return beta * input + alpha * (a @ b)."""
+    out = torch.matmul(a, b)
+    scaled = out if alpha == 1 else alpha * out
+    return scaled if beta == 0 else scaled + (input if beta == 1 else beta * input)
+
+
 for _name, _dims in {"addmm": (2, 2), "addmv": (2, 1), "baddbmm": (3, 3)}.items():
-    implements(_name, (Format, Format, Format))(_added(*_dims))
+    implements(_name, (Format, Format, Format), when=_takes_added(*_dims))(added)
 
 
-@implements(torch.dot, (Format, Format))
+def _takes_bias(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any = 1, alpha: Any = 1) -> str | None:
+    if not beta == alpha == 1 or shape_of(input) != shape_of(mat2)[1:]:
+        return "the first operand is no bias"
+    return _takes_added(2, 2)(input, mat1, mat2)
+
+
+def _describe_bias(input: Tensor, mat1: Tensor, mat2: SparseTensor, **options: Any) -> str:
+    return describe(mat2, transpose=True)
+
+
+@implements(torch.addmm, (Dense, Dense, Format), when=_takes_bias, detail=_describe_bias)
+def addmm_bias(input: Tensor, mat1: Tensor, mat2: SparseTensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
+    """Return input + mat1 @ mat2 for a weight with its inputs first (Conv1D of transformers)."""
+    return multiply(mat1, mat2, input, transpose=True)
+
+
+# -- products of vectors
+
+
+def _takes_dot(input: Tensor, tensor: Tensor) -> str | None:
+    if len(shape_of(input)) != 1 or shape_of(input) != shape_of(tensor):
+        return "the operands are no vectors of one length"
+    return None if dtype_of(input) is dtype_of(tensor) else _TYPES
+
+
+@implements(torch.dot, (Format, Format), when=_takes_dot)
 def dot(input: Tensor, tensor: Tensor) -> Any:
     """Sum of the products of two vectors."""
-    if input.dim() != 1 or input.shape != tensor.shape or input.dtype != tensor.dtype:
-        return NotImplemented
     return (input * tensor).sum()
 
 
-implements(torch.vdot, (Format, Format))(lambda a, b: dot(a, b) if not a.is_complex() else NotImplemented)
+def _takes_vdot(input: Tensor, tensor: Tensor) -> str | None:
+    return "complex vectors are conjugated first" if dtype_of(input).is_complex else _takes_dot(input, tensor)
 
 
-@implements(torch.inner, (Format, Format))
+implements(torch.vdot, (Format, Format), when=_takes_vdot)(dot)
+
+
+def _takes_inner(input: Tensor, other: Tensor) -> str | None:
+    left, right = shape_of(input), shape_of(other)
+    if not left or len(right) not in (1, 2) or left[-1] != right[-1] or (len(right) == 1 and len(left) != 1):
+        return _SHAPES
+    return None if dtype_of(input) is dtype_of(other) else _TYPES
+
+
+@implements(torch.inner, (Format, Format), when=_takes_inner)
 def inner(input: Tensor, other: Tensor) -> Any:
     """Products along the last dimension of both."""
-    if input.dim() == other.dim() == 1:
+    if len(shape_of(other)) == 1:
         return dot(input, other)
-    fits = input.dim() >= 1 and other.dim() == 2 and input.dtype == other.dtype and input.shape[-1] == other.shape[1]
-    return linear_sparse_input(input, other) if fits else NotImplemented
+    return torch.nn.functional.linear(input, other)
 
 
-@implements(torch.linalg.vecdot, (Format, Format))
+def _takes_vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> str | None:
+    if dtype_of(x).is_complex:
+        return "complex vectors are conjugated first"
+    if shape_of(x) != shape_of(y) or not shape_of(x):
+        return "the operands have different shapes"
+    return None if dtype_of(x) is dtype_of(y) else _TYPES
+
+
+@implements(torch.linalg.vecdot, (Format, Format), when=_takes_vecdot)
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Any:
     """Sum of the products along one dimension."""
-    if x.is_complex() or x.dtype != y.dtype or x.shape != y.shape or not x.dim():
-        return NotImplemented
     return (x * y).sum(dim)
 
 
-@implements(torch.outer, (Format, Format))
-def outer(input: Tensor, vec2: Tensor) -> Any:
+def _takes_outer(input: Tensor, vec2: Tensor) -> str | None:
+    if not (isinstance(input, SparseTensor) and isinstance(vec2, SparseTensor)):
+        return "one of the vectors is dense"
+    return None if len(shape_of(input)) == len(shape_of(vec2)) == 1 else "the operands are no vectors"
+
+
+@implements(torch.outer, (Format, Format), when=_takes_outer)
+def outer(input: SparseTensor, vec2: SparseTensor) -> Any:
     """Outer product of two sparse vectors: sparse."""
-    if not (isinstance(input, SparseTensor) and isinstance(vec2, SparseTensor)) or input.dim() != 1 or vec2.dim() != 1:
-        return NotImplemented
     (ka, va), (kb, vb) = entries_of(input), entries_of(vec2)
     keys = (ka[:, None] * vec2._dense_shape[0] + kb).reshape(-1)
     shape = (input._dense_shape[0], vec2._dense_shape[0])

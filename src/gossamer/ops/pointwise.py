@@ -17,11 +17,11 @@ from torch import Tensor
 
 from gossamer.core.facts import POINTWISE, ZERO_PRESERVING
 from gossamer.core.lists import keeps_zeros
+from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
 from gossamer.formats import Format, Structure
-from gossamer.ops.bridge import task
-from gossamer.ops.rearrange import expand
+from gossamer.ops.join import expand
 
 
 def _torch_function(name: str) -> Callable[..., Any] | None:
@@ -36,39 +36,49 @@ def _polygamma(a: Any, b: Any) -> Tensor:
     return torch.polygamma(b, a) if isinstance(b, int) else torch.polygamma(a, b)  # the method has them the other way
 
 
-def _pointwise(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def takes_pointwise(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> str | None:
+    """Return None if a pointwise function computes these operands, else the reason why not."""
+    tensors = [a for a in args if isinstance(a, Tensor)]
+    sparse = [a for a in tensors if isinstance(a, SparseTensor)]
+    if not sparse or (kwargs and any(isinstance(v, Tensor) for v in kwargs.values())):
+        return "a tensor is given by keyword"
+    if name == "where" and len(args) != 3:
+        return "without values to choose from, it returns places"
+    typed = tensors[1:] if name == "where" else tensors
+    if any(not s._dense_shape for s in sparse) and any(dtype_of(t) != dtype_of(typed[0]) for t in typed):
+        return "a tensor without dimensions has its own rule of types"
+    first = sparse[0]._dense_shape
+    alike = all(shape_of(t) == first or (not isinstance(t, SparseTensor) and not t.dim()) for t in tensors)
+    return None if alike or _broadcast(tensors) is not None else "the shapes don't broadcast"
+
+
+def _pointwise(name: str, function: Callable[..., Any]) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         return apply(name, function, args, kwargs)
 
+    def guard(*args: Any, **kwargs: Any) -> str | None:
+        return takes_pointwise(name, args, kwargs)
+
     run.__name__ = run.__qualname__ = name  # for gs.explain
-    return run
+    implements(name, (Format, Format, Format), when=guard)(run)
 
 
 def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Apply a pointwise function to sparse tensors, numbers and dense tensors."""
     tensors = [a for a in args if isinstance(a, Tensor)]
     sparse = [a for a in tensors if isinstance(a, SparseTensor)]
-    if not sparse or any(isinstance(v, Tensor) for v in kwargs.values()):
-        return NotImplemented
-    typed = tensors[1:] if name == "where" else tensors
-    if any(len(s._dense_shape) == 0 for s in sparse) and any(t.dtype != typed[0].dtype for t in typed):
-        return NotImplemented  # a tensor without dimensions has its own rule of types
     if any(not isinstance(a, SparseTensor) and a.dim() > 0 for a in tensors):
         return _with_dense(name, function, args, kwargs)
     first = sparse[0].structure
     if any(s._dense_shape != first.shape for s in sparse):
         shape = _broadcast(sparse)
-        if shape is None:
-            return NotImplemented
+        assert shape is not None
         if name == "div" and args[0].shape != shape:
             return _with_dense(name, function, args, kwargs)
         args = tuple(_expanded(a, shape) if isinstance(a, SparseTensor) else a for a in args)
         return apply(name, function, args, kwargs)
     if all(s.structure.same(first) for s in sparse):
         return _same_pattern(name, function, args, kwargs, first)
-    compiled = None if kwargs or len(sparse) != len(args) else task(name, args)
-    if compiled is not None:
-        return compiled.run()
     if name == "mul":
         return _intersection(function, *sparse)
     return _quotient(function, args, kwargs) if name == "div" else _union(name, function, args, kwargs)
@@ -77,7 +87,7 @@ def apply(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs
 def _broadcast(tensors: list[Any]) -> torch.Size | None:
     """Return the shape that all have together; None if there is none (torch says so itself, on the dense path)."""
     try:
-        return torch.broadcast_shapes(*(t.shape for t in tensors))
+        return torch.broadcast_shapes(*(shape_of(t) for t in tensors))
     except RuntimeError:
         return None
 
@@ -97,8 +107,6 @@ def _same_pattern(
         # padding must not reach the operand that wants a gradient: f(0) may be infinite
         return _union(name, function, args, kwargs)
     out = function(*(values_of(a) if isinstance(a, SparseTensor) else a for a in args), **kwargs)
-    if not isinstance(out, Tensor):
-        return NotImplemented
     if not isinstance(fill, Tensor) and fill == 0:
         clean = isinstance(args[0], SparseTensor) and keeps_zeros(name, (*args[1:], *kwargs.values()))
         return build(out if len(args) == 1 or clean else mask_padding(out, structure), structure)
@@ -155,8 +163,7 @@ _evaluate._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A dense operand: products and quotients stay sparse, anything else is dense by nature."""
     shape = _broadcast([a for a in args if isinstance(a, Tensor)])
-    if shape is None:
-        return NotImplemented
+    assert shape is not None
     quotient = name == "div" and isinstance(args[0], SparseTensor) and args[0]._dense_shape == shape
     if (name == "mul" or quotient) and len(args) == 2:
         return _quotient(function, tuple(_expanded(a, shape) for a in args), kwargs)
@@ -194,8 +201,6 @@ def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
     places = torch.split(inverse, [k.numel() for k, _ in parts])
     spread = iter([v.new_zeros(keys.numel()).index_put((p,), v) for (_, v), p in zip(parts, places, strict=True)])
     out = function(*(next(spread) if isinstance(a, SparseTensor) else a for a in args), **kwargs)
-    if not isinstance(out, Tensor):
-        return NotImplemented
     fill = _fill_of(name, function, args, kwargs)
     if not isinstance(fill, Tensor) and fill == 0:
         return from_entries(keys, out, sparse[0]._dense_shape, sparse[0].format.general())
@@ -205,16 +210,21 @@ def _union(name: str, function: Callable[..., Any], args: tuple[Any, ...], kwarg
 # -- functions with a form of their own
 
 
-def _fused(inner: Callable[..., Tensor]) -> Callable[..., Any]:
+def _takes_fused(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> str | None:
+    operands = [input, tensor1, tensor2]
+    if not all(isinstance(t, Tensor) and dtype_of(t) == dtype_of(input) for t in operands):
+        return "the operands have different types"
+    if not dtype_of(input).is_floating_point or isinstance(value, Tensor):
+        return "the operands are no floats, or value is a tensor"
+    return "the shapes don't broadcast" if _broadcast(operands) is None else None
+
+
+def _fused(name: str, inner: Callable[..., Tensor]) -> None:
     def run(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
-        operands = (input, tensor1, tensor2)
-        if not all(isinstance(t, Tensor) and t.dtype == input.dtype for t in operands) or not input.is_floating_point():
-            return NotImplemented
-        if isinstance(value, Tensor) or _broadcast(list(operands)) is None:
-            return NotImplemented
         return torch.add(input, inner(tensor1, tensor2), alpha=value)
 
-    return run
+    run.__name__ = run.__qualname__ = name
+    implements(name, (Format, Format, Format), when=_takes_fused)(run)
 
 
 @implements("rdiv", (Format, Format))
@@ -223,8 +233,8 @@ def rdiv(input: Tensor, other: Any) -> Any:
     return torch.reciprocal(input) * (other.to_dense() if isinstance(other, SparseTensor) else other)
 
 
-addcmul = implements(torch.addcmul, (Format, Format, Format))(_fused(torch.mul))
-addcdiv = implements(torch.addcdiv, (Format, Format, Format))(_fused(torch.div))
+_fused("addcmul", torch.mul)
+_fused("addcdiv", torch.div)
 
 
 @implements(F.dropout, (Format,))
@@ -234,11 +244,15 @@ def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, *, train
     return build(F.dropout(values_of(input), p, training), input.structure)
 
 
-@implements("masked_fill", (Format, Format, Format))
-def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Any:
-    """Fill with 0: the pattern stays. Any other value makes it dense."""
+def _takes_masked_fill(input: Tensor, mask: Tensor, value: Any) -> str | None:
     if not isinstance(input, SparseTensor) or isinstance(mask, SparseTensor) or isinstance(value, SparseTensor):
-        return NotImplemented
+        return "the mask or the value is sparse, or the input is dense"
+    return None
+
+
+@implements("masked_fill", (Format, Format, Format), when=_takes_masked_fill)
+def masked_fill(input: SparseTensor, mask: Tensor, value: Any) -> Any:
+    """Fill with 0: the pattern stays. Any other value makes it dense."""
     if _broadcast([input, mask]) != input._dense_shape or isinstance(value, Tensor) or value != 0:
         return torch.masked_fill(input.to_dense(), mask, value)
     structure = input.structure
@@ -248,4 +262,4 @@ def masked_fill(input: Tensor, mask: Tensor, value: Any) -> Any:
 for _name in sorted(POINTWISE):
     _function = _torch_function(_name)
     if _function is not None:
-        implements(_name, (Format, Format, Format))(_pointwise(_name, _function))
+        _pointwise(_name, _function)

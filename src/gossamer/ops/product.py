@@ -1,138 +1,198 @@
-"""The product of a sparse and a dense matrix, differentiable as often as you like."""
+"""The product of tokens and a sparse matrix: the one operator below linear, matmul and their family, and convolutions.
+
+:func:`product` works on plain tensors, for modules that keep the values and the structure of their weight apart;
+:func:`multiply` on a SparseTensor, for torch's operators. Which family of kernels computes it is decided by the table,
+under the name ``"product"``: a family is registered with its ``takes`` as the guard.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor, build, mask_padding, matrix_of, tracked
-from gossamer.formats.structure import Matrix
-from gossamer.kernels.csr import operators as kernels
+from gossamer.core.decide import Decision, after_refusal, by_table
+from gossamer.core.table import Operator, implements, name_of
+from gossamer.core.tensor import SparseTensor, build, values_of
+from gossamer.formats import Structure
+from gossamer.kernels import product as kernels
+from gossamer.kernels.blocks.product import BlocksProduct
+from gossamer.kernels.csr.product import CsrProduct
+from gossamer.kernels.dense.product import DenseProduct
+from gossamer.kernels.product import CODES, Case, Product, activated
+from gossamer.kernels.rows.product import RowsProduct
+from gossamer.kernels.vnm.product import VnmProduct
+from gossamer.ops.elsewhere import ElsewhereProduct
+
+Activation = Literal["relu", "gelu", "silu"]
+_PRODUCT = Operator("product")
 
 
-class Product(torch.autograd.Function):
-    """op(A) @ x for the compressed matrix A; feature-major x, and either order of the result."""
+def product(
+    x: Tensor,
+    values: Tensor,
+    structure: Structure,
+    bias: Tensor | None = None,
+    activation: Activation | None = None,
+    *,
+    transpose: bool = False,
+    feature_major: bool | None = None,
+) -> Tensor:
+    """Return act(x @ W.T + bias) for tokens x [..., cols] and a matrix W given by its values and its structure.
+
+    Differentiable in x, values and bias. In a trace (torch.compile, export) the structure may be built from buffers in
+    the trace itself.
+
+    Parameters
+    ----------
+    x
+        Tokens, of the type of the values.
+    values, structure
+        The matrix: its values as the format stores them, with zeros in the padding, and where they are. A structure of
+        more than two dimensions is a matrix of its first dimension and all others.
+    bias
+        One number for each row of W, or None.
+    activation
+        ``"relu"``, ``"gelu"`` (by erf), ``"silu"`` or None; in the kernel where there is one and no gradient is needed.
+    transpose
+        Multiply by the transpose: act(x @ W + bias).
+    feature_major
+        The order of the result in memory; None leaves it to the kernel.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.CSR())
+    >>> product(torch.tensor([[1., 2.]]), w.values(), w.structure, activation="relu")
+    tensor([[6., 4.]])
+    """
+    code = CODES[activation]
+    kernel = kernel_of(x, values, structure, transpose)
+    if x.dim() == 0 or x.shape[-1] != kernel.cols:
+        raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {kernel.cols}, as W has it")
+    if torch.compiler.is_compiling():
+        fused = code if not kernels.recorded() else 0
+        return activated(kernel.traced(x, values, bias, fused), 0 if fused else code)
+    if kernels.needed(x, values, bias):
+        return activated(kernels.record(x, values, bias, kernel, feature_major), code)
+    return kernel.forward(x, values, bias, code, feature_major)
+
+
+def multiply(
+    x: Tensor,
+    weight: SparseTensor,
+    bias: Tensor | None = None,
+    *,
+    transpose: bool = False,
+    feature_major: bool | None = None,
+) -> Tensor:
+    """Return x @ weight.T + bias (or x @ weight + bias), as one node of autograd."""
+    if torch.compiler.is_compiling():
+        return product(x, values_of(weight), weight.structure, bias, transpose=transpose)
+    values = weight._values
+    kernel = kernel_of(x, values, weight._structure, transpose)
+    if torch.is_grad_enabled():
+        return apply(x, weight, bias, kernel, feature_major)
+    return kernel.forward(x, values, bias, 0, feature_major)
+
+
+def kernel_of(x: Tensor, values: Tensor, structure: Structure, transpose: bool = False) -> Product:
+    """Return the product of this matrix by the family of kernels that takes it; decided once, kept by the structure."""
+    if x.dtype is not values.dtype:
+        raise TypeError(f"x is {x.dtype} and the values are {values.dtype}: a product needs one type")
+    if torch.compiler.is_compiling():
+        return family(*case_of(values, structure, transpose))(structure, transpose)
+    key = ("product", transpose, values.dtype)
+    known = structure.memo.get(key)
+    if known is None:
+        known = structure.memo[key] = family(*case_of(values, structure, transpose))(structure, transpose)
+    return known
+
+
+def case_of(values: Tensor, structure: Structure, transpose: bool = False) -> Case:
+    """Return what the choice of a family depends on."""
+    format, traced = structure.format, torch.compiler.is_compiling()
+    turned = format.order not in (None, (0, 1))
+    return Case(type(format), turned, values.dtype, values.device.type, transpose, traced)
+
+
+def choose(case: Case) -> Decision:
+    """Decide which family of kernels computes a product; nothing is built."""
+    return by_table(_PRODUCT, None, (case,), {})
+
+
+def chosen(*case: Any) -> type[Product]:
+    """Return the family of kernels that would compute a product (of a :class:`Case`); nothing is built."""
+    return _FAMILIES[choose(Case(*case)).function]
+
+
+def family(*case: Any) -> type[Product]:
+    """Return the family of kernels that computes a product, with what it needs built and loaded."""
+    decision = choose(Case(*case))
+    made = decision.run()
+    while made is NotImplemented:
+        decision = after_refusal(decision)
+        made = decision.run()
+    return made
+
+
+for _function in (chosen, family):  # of constants, one by one: a trace takes the answer as a constant
+    _function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def describe(weight: SparseTensor, transpose: bool = False) -> str:
+    """Say which family of kernels multiplies, and why, for gs.explain."""
+    decision = choose(case_of(weight._values, weight.structure, transpose))
+    refused = "".join(f"; {entry.signature} is not used: {reason}" for entry, reason in decision.refused)
+    return f"multiplied by {name_of(decision.function)}{refused}"
+
+
+class _Multiply(torch.autograd.Function):
+    """x @ weight.T + bias for a SparseTensor: what autograd costs is paid once."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, x: Tensor, matrix: Matrix, flip: bool, tokens_first: bool) -> Tensor:
-        ctx.save_for_backward(values, x)
-        ctx.matrix, ctx.flip, ctx.tokens_first = matrix, flip, tokens_first
-        return _spmm(values, x, matrix, flip, tokens_first)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        values, x = ctx.saved_tensors
-        grad = grad.t() if ctx.tokens_first else grad
-        grad_values = grad_x = None
-        if ctx.needs_input_grad[0]:
-            left, right = (x, grad) if ctx.flip else (grad, x)
-            grad_values = Sample.apply(left, right, ctx.matrix)
-        if ctx.needs_input_grad[1]:
-            grad_x = Product.apply(values, grad, ctx.matrix, not ctx.flip, False)
-        return grad_values, grad_x, None, None, None
-
-
-class Sample(torch.autograd.Function):
-    """left @ right.T at the stored positions of a matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, left: Tensor, right: Tensor, matrix: Matrix) -> Tensor:
-        ctx.save_for_backward(left, right)
-        ctx.matrix = matrix
-        rows, cols = _stored(matrix)
-        return torch.ops.gossamer.sddmm(matrix.pos, matrix.crd, rows, cols, left, right)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        left, right = ctx.saved_tensors
-        grad_left = Product.apply(grad, right, ctx.matrix, False, False) if ctx.needs_input_grad[0] else None
-        grad_right = Product.apply(grad, left, ctx.matrix, True, False) if ctx.needs_input_grad[1] else None
-        return grad_left, grad_right, None
-
-
-def _stored(matrix: Matrix) -> tuple[int, int]:
-    """Rows and columns of the matrix that the arrays describe."""
-    return (matrix.cols, matrix.rows) if matrix.transposed else (matrix.rows, matrix.cols)
-
-
-def _spmm(values: Tensor, x: Tensor, matrix: Matrix, flip: bool, tokens_first: bool) -> Tensor:
-    rows, cols = _stored(matrix)
-    # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
-    plain = type(values) is Tensor and type(x) is Tensor and not torch._C._len_torch_dispatch_stack()
-    spmm = kernels.spmm if plain and not torch.compiler.is_compiling() else torch.ops.gossamer.spmm
-    return spmm(matrix.pos, matrix.crd, values, rows, cols, flip, x, tokens_first)
-
-
-def product(tensor: SparseTensor, x: Tensor, *, transpose: bool = False, tokens_first: bool = False) -> Tensor:
-    """Return tensor @ x (or tensor.T @ x) for a sparse matrix and a dense one of the same type."""
-    matrix, values = matrix_of(tensor)
-    flip = matrix.transposed != transpose
-    if (tracked(values) or tracked(x)) and not torch.compiler.is_exporting():
-        return Product.apply(values, x, matrix, flip, tokens_first)
-    return _spmm(values, x, matrix, flip, tokens_first)
-
-
-class Linear(torch.autograd.Function):
-    """x @ weight.T + bias in one node: what autograd costs is paid once."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x)
-        ctx.weight, ctx.version = weight, weight._values._version
-        matrix, values = matrix_of(weight)
-        out = _spmm(values, x.t(), matrix, matrix.transposed, True)
-        return out if bias is None else out.add_(bias)
+    def forward(
+        ctx: Any, x: Tensor, weight: SparseTensor, bias: Tensor | None, kernel: Product, feature_major: bool | None
+    ) -> Tensor:
+        values = weight._values
+        ctx.save_for_backward(x, values)
+        ctx.weight, ctx.structure, ctx.kernel = weight, weight._structure, kernel
+        return kernel.forward(x, values, bias, 0, feature_major)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x,), weight = ctx.saved_tensors, ctx.weight
-        if weight._values._version != ctx.version:
-            raise RuntimeError("the values of a sparse weight were modified in place between forward and backward")
-        grad_x = grad_weight = None
-        if ctx.needs_input_grad[0]:
-            grad_x = product(weight, grad.t(), transpose=True, tokens_first=True)
-        if ctx.needs_input_grad[1]:
-            grad_weight = grad.t() @ x if weight.grad_format is not None else sampled(grad.t(), x.t(), weight)
-        return grad_x, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None
+        x, values = ctx.saved_tensors
+        kernel, weight, needs = ctx.kernel, ctx.weight, ctx.needs_input_grad
+        if torch.is_grad_enabled() and weight.grad_format is None:
+            values = values_of(weight)  # whose gradient is wanted too
+        grad_x = kernels.back(grad, values, kernel) if needs[0] else None
+        grad_weight: Tensor | None = None
+        if needs[1] and weight.grad_format is not None:
+            left, right = kernels.matrix_of_tokens(grad), kernels.matrix_of_tokens(x)
+            grad_weight = (right.t() @ left if kernel.transpose else left.t() @ right).view(ctx.structure.shape)
+        elif needs[1]:
+            grad_weight = build(kernels.sample(grad, x, kernel), ctx.structure)
+        return grad_x, grad_weight, kernels.matrix_of_tokens(grad).sum(0) if needs[2] else None, None, None
 
 
-def sampled(left: Tensor, right: Tensor, like: SparseTensor) -> SparseTensor:
-    """Return left @ right.T at the stored positions of a matrix, as a tensor of its structure."""
-    structure = like.structure
-    matrix = structure.matrix()
-    pair = (right, left) if matrix.transposed else (left, right)
-    entries = Sample.apply(*pair, matrix)
-    if matrix.index is not None:
-        entries = entries.new_zeros(like._values.numel()).index_put((matrix.index,), entries)
-    return build(mask_padding(entries.view(like._values.shape), structure), structure)
+apply = kernels.lean(_Multiply)
 
 
-def linear(x: Tensor, weight: SparseTensor, bias: Tensor | None) -> Tensor:
-    """Return x @ weight.T + bias for a matrix x of tokens."""
-    if not torch.is_grad_enabled() or torch.compiler.is_exporting():
-        out = product(weight, x.t(), tokens_first=True)
-        return out if bias is None else out + bias
-    return Linear.apply(x, weight, bias)
+# -- the families, the most general first
+
+_FAMILIES: dict[Any, type[Product]] = {}
 
 
-def _spmm_autograd(
-    pos: Tensor, crd: Tensor, values: Tensor, rows: int, cols: int, transposed: bool, x: Tensor, tokens_first: bool
-) -> Tensor:
-    if torch.is_grad_enabled() and (values.requires_grad or x.requires_grad):
-        matrix = Matrix(pos, crd, rows, cols, False, None)
-        return Product.apply(values, x, matrix, transposed, tokens_first)
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.gossamer.spmm(pos, crd, values, rows, cols, transposed, x, tokens_first)
+def _register(family: type[Product]) -> None:
+    def made(case: Case) -> Any:
+        return family if family.ready() else NotImplemented
+
+    _FAMILIES[made] = family
+    made.__module__, made.__qualname__ = family.__module__, family.__qualname__
+    for format in family.formats:
+        implements("product", (format,), when=family.takes)(made)
 
 
-def _sddmm_autograd(pos: Tensor, crd: Tensor, rows: int, cols: int, left: Tensor, right: Tensor) -> Tensor:
-    if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
-        return Sample.apply(left, right, Matrix(pos, crd, rows, cols, False, None))
-    with torch._C._AutoDispatchBelowAutograd():
-        return torch.ops.gossamer.sddmm(pos, crd, rows, cols, left, right)
-
-
-kernels._library.impl("spmm", _spmm_autograd, "Autograd")
-kernels._library.impl("sddmm", _sddmm_autograd, "Autograd")
+for _family in (CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct):
+    _register(_family)

@@ -1,7 +1,4 @@
-"""Transposes, views, indexing, joining and cutting: the result stays sparse.
-
-All of it is arithmetic on the numbers of the stored entries: an entry moves, appears more than once, or drops out.
-"""
+"""Transposes and views: the same entries under other numbers. The result stays sparse."""
 
 from __future__ import annotations
 
@@ -12,21 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.look import shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, values_of
-from gossamer.formats import Dense, Format, Masked, Structure
+from gossamer.formats import Format, Masked, Structure
 from gossamer.formats.structure import ravel, unravel
 
+_SIZES = "the sizes don't fit the shape"
 
-def _coords(tensor: SparseTensor) -> tuple[list[Tensor], Tensor]:
+
+def coords_of(tensor: SparseTensor) -> tuple[list[Tensor], Tensor]:
+    """Coordinates and values of the stored entries."""
     keys, values = entries_of(tensor)
     return unravel(keys, tuple(tensor._dense_shape) or (1,)), values
 
 
-def _dim(dim: int, ndim: int) -> int:
+def dim_of(dim: int, ndim: int) -> int:
+    """Return a dimension counted from 0, or raise torch's error."""
     if not -max(ndim, 1) <= dim < max(ndim, 1):
         raise IndexError(f"Dimension out of range (expected to be in range of [{-ndim}, {ndim - 1}], but got {dim})")
     return dim % max(ndim, 1)
+
+
+def dims_of(dims: Any, ndim: int) -> list[int]:
+    """Return one dimension or several as a list."""
+    return [dim_of(d, ndim) for d in ([dims] if isinstance(dims, int) else dims)]
 
 
 def sizes_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -37,16 +44,20 @@ def sizes_of(args: tuple[Any, ...]) -> tuple[Any, ...]:
 # -- transposes
 
 
-@implements(torch.permute, (Format,))
-def permute(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
+def takes_permute(input: SparseTensor, *args: Any, dims: Any = None) -> str | None:
+    """Guard of permute; torch's own error comes from the dense path."""
+    ndim = len(input._dense_shape)
+    order = [dim_of(d, ndim) for d in (sizes_of(args) if dims is None else dims)]
+    return None if sorted(order) == list(range(ndim)) else "not every dimension is named once"
+
+
+@implements(torch.permute, (Format,), when=takes_permute)
+def permute(input: SparseTensor, *args: Any, dims: Any = None) -> SparseTensor:
     """Reorder the dimensions; of a matrix in a format that reads both ways, without moving a value."""
-    dims = sizes_of(args) if dims is None else dims
-    order = [_dim(d, input.dim()) for d in dims]
-    if sorted(order) != list(range(input.dim())):
-        return NotImplemented  # torch's own error, from the dense path
-    shape = tuple(input._dense_shape[d] for d in order)
     structure = input.structure
-    if order == list(range(input.dim())):
+    order = [dim_of(d, len(structure.shape)) for d in (sizes_of(args) if dims is None else dims)]
+    shape = tuple(structure.shape[d] for d in order)
+    if order == list(range(len(order))):
         return build(values_of(input), structure)
     if isinstance(structure.format, Masked):
         (name, mask), *_ = structure.arrays.items()
@@ -56,48 +67,90 @@ def permute(input: SparseTensor, *args: Any, dims: Any = None) -> Any:
     flipped = structure.format.transposed() if len(order) == 2 else None
     if flipped is not None:
         return build(values_of(input), Structure(flipped, shape, structure.arrays, structure.device))
-    coords, values = _coords(input)
-    return from_entries(ravel([coords[d] for d in order], shape), values, shape, structure.format.general())
+    coords, values = coords_of(input)
+    moved_keys = ravel([coords[d] for d in order], shape)
+    return from_entries(moved_keys, values, shape, structure.format.general())  # type: ignore[return-value]
 
 
 @implements(torch.transpose, (Format,))
-def transpose(input: SparseTensor, dim0: int, dim1: int) -> Any:
+def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Exchange two dimensions."""
-    a, b = _dim(dim0, input.dim()), _dim(dim1, input.dim())
-    order = list(range(input.dim()))
+    ndim = len(input._dense_shape)
+    a, b = dim_of(dim0, ndim), dim_of(dim1, ndim)
+    order = list(range(ndim))
     if order:
         order[a], order[b] = order[b], order[a]
-    return permute(input, order) if order else build(values_of(input), input.structure)
+    return permute(input, order)
 
 
-def _matrix_transpose(input: SparseTensor) -> Any:
-    return transpose(input, -1, -2) if input.dim() >= 2 else NotImplemented
+def takes_t(input: SparseTensor) -> str | None:
+    """Guard of t."""
+    return None if len(input._dense_shape) <= 2 else "it has more than two dimensions"
 
 
-def _transpose_all(input: SparseTensor) -> Any:
-    return permute(input, list(range(input.dim()))[::-1]) if input.dim() <= 2 else NotImplemented
+def t(input: SparseTensor) -> SparseTensor:
+    """Transpose a matrix; a vector is itself."""
+    return permute(input, list(range(len(input._dense_shape)))[::-1])
+
+
+def _takes_adjoint(input: SparseTensor) -> str | None:
+    if input._values.dtype.is_complex:
+        return "complex values are conjugated too"
+    return None if len(input._dense_shape) >= 2 else "it has fewer than two dimensions"
+
+
+def adjoint(input: SparseTensor) -> SparseTensor:
+    """Exchange the last two dimensions."""
+    return transpose(input, -1, -2)
 
 
 for _name in ("t", "T.get", "numpy_T"):
-    implements(_name, (Format,))(_transpose_all)
+    implements(_name, (Format,), when=takes_t)(t)
 for _name in ("mT.get", "adjoint", "mH.get"):
-    implements(_name, (Format,))(lambda input: _matrix_transpose(input) if not input.is_complex() else NotImplemented)
+    implements(_name, (Format,), when=_takes_adjoint)(adjoint)
+
+
+def _takes_movedim(input: SparseTensor, source: Any, destination: Any) -> str | None:
+    ndim = len(input._dense_shape)
+    taken, put = dims_of(source, ndim), dims_of(destination, ndim)
+    fits = ndim and len(set(taken)) == len(taken) == len(set(put)) == len(put)
+    return None if fits else "a dimension is named twice, or there is none"
+
+
+@implements(torch.movedim, (Format,), when=_takes_movedim)
+def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
+    """Move dimensions to other places."""
+    ndim = len(input._dense_shape)
+    taken, put = dims_of(source, ndim), dims_of(destination, ndim)
+    rest = iter(d for d in range(ndim) if d not in taken)
+    places = dict(zip(put, taken, strict=True))
+    return permute(input, [places[i] if i in places else next(rest) for i in range(ndim)])
 
 
 # -- views
 
 
-@implements(torch.reshape, (Format,))
-def reshape(input: SparseTensor, *args: Any, shape: Any = None) -> Any:
-    """Give the same entries another shape."""
-    sizes = sizes_of(args) if shape is None else tuple(shape)
-    if not all(isinstance(s, int) for s in sizes):
-        return NotImplemented  # view(dtype) and the like
-    total = input._dense_shape.numel()
+def _target(sizes: Sequence[Any], total: int) -> tuple[int, ...] | None:
+    """Return the shape that sizes with a -1 stand for; None if there is none."""
     known = math.prod(s for s in sizes if s != -1)
     if sizes.count(-1) > 1 or (-1 in sizes and (known == 0 or total % known)) or (-1 not in sizes and known != total):
-        return NotImplemented
-    target = tuple(total // known if s == -1 else s for s in sizes)
+        return None
+    return tuple(total // known if s == -1 else s for s in sizes)
+
+
+def takes_reshape(input: SparseTensor, *args: Any, shape: Any = None) -> str | None:
+    """Guard of reshape."""
+    sizes = sizes_of(args) if shape is None else tuple(shape)
+    if not all(isinstance(s, int) for s in sizes):
+        return "the view has another type"
+    return _SIZES if _target(sizes, input._dense_shape.numel()) is None else None
+
+
+@implements(torch.reshape, (Format,), when=takes_reshape)
+def reshape(input: SparseTensor, *args: Any, shape: Any = None) -> SparseTensor:
+    """Give the same entries another shape."""
+    target = _target(sizes_of(args) if shape is None else tuple(shape), input._dense_shape.numel())
+    assert target is not None
     if target == tuple(input._dense_shape):
         return build(values_of(input), input.structure)
     if isinstance(input.format, Masked):
@@ -106,214 +159,91 @@ def reshape(input: SparseTensor, *args: Any, shape: Any = None) -> Any:
         structure = Structure(Masked(), target, {name: mask.reshape(target or (1,))}, input._values.device)
         return build(values_of(input).reshape(structure.value_shape), structure)
     keys, values = entries_of(input)
-    return from_entries(keys, values, target, input.format.general())
+    return from_entries(keys, values, target, input.format.general())  # type: ignore[return-value]
 
 
-@implements(torch.flatten, (Format,))
-def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
+def _takes_flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> str | None:
+    ndim = len(input._dense_shape)
+    return None if dim_of(start_dim, ndim) <= dim_of(end_dim, ndim) else "start_dim comes after end_dim"
+
+
+@implements(torch.flatten, (Format,), when=_takes_flatten)
+def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> SparseTensor:
     """Join neighbouring dimensions into one."""
-    shape, n = tuple(input._dense_shape), input.dim()
-    start, end = _dim(start_dim, n), _dim(end_dim, n)
-    if start > end:
-        return NotImplemented
+    shape = tuple(input._dense_shape)
+    start, end = dim_of(start_dim, len(shape)), dim_of(end_dim, len(shape))
     return reshape(input, (*shape[:start], math.prod(shape[start : end + 1]), *shape[end + 1 :]))
 
 
+@implements("ravel", (Format,))
+def ravel_(input: SparseTensor) -> SparseTensor:
+    """Join all dimensions into one."""
+    return flatten(input)
+
+
 @implements(torch.unsqueeze, (Format,))
-def unsqueeze(input: SparseTensor, dim: int) -> Any:
+def unsqueeze(input: SparseTensor, dim: int) -> SparseTensor:
     """Add a dimension of size 1."""
-    at = _dim(dim, input.dim() + 1)
     shape = tuple(input._dense_shape)
+    at = dim_of(dim, len(shape) + 1)
     return reshape(input, (*shape[:at], 1, *shape[at:]))
 
 
 @implements(torch.squeeze, (Format,))
-def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
+def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> SparseTensor:
     """Drop dimensions of size 1."""
-    dims = range(input.dim()) if dim is None else [dim] if isinstance(dim, int) else dim
-    gone = {_dim(d, input.dim()) for d in dims}
+    ndim = len(input._dense_shape)
+    gone = set(dims_of(range(ndim) if dim is None else dim, ndim))
     return reshape(input, tuple(s for d, s in enumerate(input._dense_shape) if s != 1 or d not in gone))
 
 
-# -- indexing
+def _takes_unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> str | None:
+    shape = tuple(input._dense_shape)
+    if not shape or not isinstance(sizes, (tuple, list)) or not sizes:
+        return "the sizes are no list, or there is no dimension"
+    return _SIZES if _target(tuple(sizes), shape[dim_of(dim, len(shape))]) is None else None
 
 
-@implements("__getitem__", (Format, Format))
-def getitem(input: SparseTensor, index: Any) -> Any:
-    """Index by integers, slices, None and ..., and the first dimension also by a tensor or list; it stays sparse."""
-    if isinstance(index, (list, Tensor)):
-        return _take_rows(input, index)
-    items = list(index) if isinstance(index, tuple) else [index]
-    if any(isinstance(i, bool) or not isinstance(i, (int, slice, type(None), type(...))) for i in items):
-        return NotImplemented
-    named = len([i for i in items if i is not None and i is not Ellipsis])
-    if named > input.dim() or items.count(Ellipsis) > 1:
-        return NotImplemented
-    fill = [slice(None)] * (input.dim() - named)
-    at = items.index(Ellipsis) if Ellipsis in items else len(items)
-    return _cut(input, items[:at] + fill + items[at + 1 :])
+@implements("unflatten", (Format,), when=_takes_unflatten)
+def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> SparseTensor:
+    """Make several dimensions of one."""
+    shape = tuple(input._dense_shape)
+    at = dim_of(dim, len(shape))
+    target = _target(tuple(sizes), shape[at])
+    assert target is not None
+    return reshape(input, (*shape[:at], *target, *shape[at + 1 :]))
 
 
-def _cut(input: SparseTensor, items: list[Any]) -> Any:
-    coords, values = _coords(input)
-    keep = torch.ones(values.numel(), dtype=torch.bool, device=values.device)
-    shape: list[int] = []
-    out: list[Tensor] = []
-    d = 0
-    for item in items:
-        if item is None:
-            shape.append(1)
-            out.append(torch.zeros_like(keep, dtype=torch.int64))
-            continue
-        size, coord = input._dense_shape[d], coords[d]
-        d += 1
-        if isinstance(item, int):
-            if not -size <= item < size:
-                return NotImplemented  # torch's own error, from the dense path
-            keep = keep & (coord == item % size)
-            continue
-        start, stop, step = item.indices(size)
-        if step < 1:
-            return NotImplemented
-        keep = keep & (coord >= start) & (coord < stop) & ((coord - start) % step == 0)
-        shape.append(len(range(start, stop, step)))
-        out.append(torch.div(coord - start, step, rounding_mode="floor"))
-    keys = ravel([c[keep] for c in out], shape) if out else torch.zeros_like(coords[0][keep])
-    return from_entries(keys, values[keep], shape, input.format.general())
+def _takes_view_as(input: Tensor, other: Tensor) -> str | None:
+    return None if shape_of(input).numel() == shape_of(other).numel() else _SIZES
 
 
-def _take_rows(input: SparseTensor, index: Any) -> Any:
-    index = torch.as_tensor(index, device=input._values.device)
-    if index.dtype == torch.bool and index.shape == input._dense_shape[:1]:
-        index = torch.nonzero(index).squeeze(1)
-    if index.dim() != 1 or index.dtype not in (torch.int64, torch.int32) or not input.dim():
-        return NotImplemented
-    return index_select(input, 0, index)
+@implements("view_as", (Format, Format), when=_takes_view_as)
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """Give a tensor the shape of another."""
+    return reshape(input, tuple(other.shape)) if isinstance(input, SparseTensor) else input.view(other.shape)
 
 
-@implements(torch.index_select, (Format, Dense, Dense))
-def index_select(input: SparseTensor, dim: int, index: Tensor) -> Any:
-    """Take some of the slices along a dimension, in any order, any number of times."""
-    if input.dim() == 0 or isinstance(index, SparseTensor) or index.dim() != 1:
-        return NotImplemented
-    dim, size = _dim(dim, input.dim()), input._dense_shape[dim]
-    index = index.long()
-    if index.numel() and (int(index.min()) < -size or int(index.max()) >= size):
-        return NotImplemented
-    source, entry = select_entries(input, dim, index % max(size, 1))
-    coords, values = _coords(input)
-    shape = [*input._dense_shape]
-    shape[dim] = index.numel()
-    moved = [source if d == dim else c[entry] for d, c in enumerate(coords)]
-    return from_entries(ravel(moved, shape), values[entry], shape, input.format.general())
+def _takes_raised(input: Tensor) -> str | None:
+    return None if isinstance(input, SparseTensor) else "several tensors are given"
 
 
-def select_entries(input: SparseTensor, dim: int, index: Tensor) -> tuple[Tensor, Tensor]:
-    """For slices ``index`` of a dimension: which place of index each selected entry goes to, and which entry it is."""
-    coords, _ = _coords(input)
-    order = torch.argsort(coords[dim], stable=True)
-    bounds = torch.arange(input._dense_shape[dim] + 1, device=order.device)
-    pos = torch.searchsorted(coords[dim][order], bounds)
-    count = pos[index + 1] - pos[index]
-    source = torch.repeat_interleave(torch.arange(index.numel(), device=order.device), count)
-    first = torch.cumsum(count, 0) - count
-    return source, order[pos[index][source] + torch.arange(source.numel(), device=order.device) - first[source]]
+def raised(ndim: int) -> Any:
+    """Return torch.atleast_1d, 2d or 3d of one tensor."""
 
+    def run(input: SparseTensor) -> SparseTensor:
+        shape = tuple(input._dense_shape)
+        if len(shape) >= ndim:
+            return input
+        if ndim == 3 and len(shape) == 2:
+            return reshape(input, (*shape, 1))
+        if ndim == 3 and len(shape) == 1:
+            return reshape(input, (1, *shape, 1))
+        return reshape(input, (1,) * (ndim - len(shape)) + shape)
 
-@implements(torch.select, (Format,))
-def select(input: SparseTensor, dim: int, index: int) -> Any:
-    """Take one slice along a dimension."""
-    items: list[Any] = [slice(None)] * input.dim()
-    items[_dim(dim, input.dim())] = index
-    return _cut(input, items) if input.dim() and isinstance(index, int) else NotImplemented
-
-
-@implements(torch.narrow, (Format,))
-def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
-    """Take consecutive slices along a dimension."""
-    size = input._dense_shape[_dim(dim, input.dim())] if input.dim() else 0
-    if not isinstance(start, int) or not 0 <= start <= start + length <= size:
-        return NotImplemented
-    items = [slice(None)] * input.dim()
-    items[_dim(dim, input.dim())] = slice(start, start + length)
-    return _cut(input, items)
-
-
-@implements(torch.unbind, (Format,))
-def unbind(input: SparseTensor, dim: int = 0) -> Any:
-    """Return all slices along a dimension."""
-    if input.dim() == 0:
-        return NotImplemented
-    return tuple(select(input, dim, i) for i in range(input._dense_shape[_dim(dim, input.dim())]))
-
-
-@implements(torch.split, (Format,))
-def split(input: SparseTensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> Any:
-    """Cut along a dimension into pieces of a size, or of given sizes."""
-    if input.dim() == 0:
-        return NotImplemented
-    size, sections = input._dense_shape[_dim(dim, input.dim())], split_size_or_sections
-    if isinstance(sections, int):
-        if sections < 1:
-            return NotImplemented
-        sections = [min(sections, size - i) for i in range(0, max(size, 1), sections)]
-    if builtin_sum(sections) != size:
-        return NotImplemented
-    starts = [builtin_sum(sections[:i]) for i in range(len(sections))]
-    return tuple(narrow(input, dim, s, n) for s, n in zip(starts, sections, strict=True))
-
-
-builtin_sum = sum
-
-
-# -- joining
-
-
-@implements(torch.cat, (Format,))
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join tensors along a dimension: sparse ones in the first one's format; with a dense one among them, dense."""
-    if not all(isinstance(t, SparseTensor) for t in tensors):
-        return torch.cat([t.to_dense() if isinstance(t, SparseTensor) else t for t in tensors], dim)
-    first: SparseTensor = tensors[0]  # type: ignore[assignment]
-    dim = _dim(dim, first.dim())
-    others = [[s for d, s in enumerate(t.shape) if d != dim] for t in tensors]
-    if first.dim() == 0 or any(o != others[0] or t.dim() != first.dim() for o, t in zip(others, tensors, strict=True)):
-        return NotImplemented
-    shape = list(first.shape)
-    shape[dim] = builtin_sum(t.shape[dim] for t in tensors)
-    keys, values, offset = [], [], 0
-    for t in tensors:
-        coords, v = _coords(t)  # type: ignore[arg-type]
-        coords[dim] = coords[dim] + offset
-        keys.append(ravel(coords, shape))
-        values.append(v)
-        offset += t.shape[dim]
-    return from_entries(torch.cat(keys), torch.cat(values), shape, first.format.general())
-
-
-@implements(torch.stack, (Format,))
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
-    """Join sparse tensors along a new dimension."""
-    if not all(isinstance(t, SparseTensor) for t in tensors) or any(t.shape != tensors[0].shape for t in tensors):
-        return NotImplemented
-    return cat([unsqueeze(t, dim) for t in tensors], dim)
-
-
-# -- triangles
-
-
-def _triangle(lower: bool) -> Any:
-    def run(input: SparseTensor, diagonal: int = 0) -> Any:
-        if input.dim() < 2:
-            return NotImplemented
-        coords, values = _coords(input)
-        offset = coords[-1] - coords[-2]
-        keep = offset <= diagonal if lower else offset >= diagonal
-        keys = ravel([c[keep] for c in coords], input._dense_shape)
-        return from_entries(keys, values[keep], input._dense_shape, input.format.general())
-
+    run.__name__ = run.__qualname__ = f"atleast_{ndim}d"
     return run
 
 
-tril = implements(torch.tril, (Format,))(_triangle(lower=True))
-triu = implements(torch.triu, (Format,))(_triangle(lower=False))
+for _ndim in (1, 2, 3):
+    implements(f"atleast_{_ndim}d", (Format,), when=_takes_raised)(raised(_ndim))

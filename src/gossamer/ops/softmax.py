@@ -16,7 +16,6 @@ from torch import Tensor
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, build, placed
 from gossamer.formats import Format
-from gossamer.ops import bridge
 from gossamer.ops.reductions import Groups
 
 
@@ -29,36 +28,39 @@ def _parts(input: SparseTensor, dim: int, dtype: torch.dtype | None) -> tuple[Gr
     return groups, shifted, groups.sum(shifted.exp())
 
 
-@implements(torch.softmax, (Format,))
+def takes_softmax(input: SparseTensor, dim: Any = None, *args: Any, **kwargs: Any) -> str | None:
+    """Guard of softmax and its like."""
+    if not isinstance(dim, int):
+        return "no dimension is given"
+    return None if input._values.dtype.is_floating_point else "the values are no floats"
+
+
+@implements(torch.softmax, (Format,), when=takes_softmax)
 def softmax(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
     """Softmax along a dimension, over the stored entries."""
-    return _softmax(input, dim, _type(args, dtype), log=False)
+    return _softmax(input, dim, dtype_asked(args, dtype), log=False)
 
 
-@implements(F.softmin, (Format,))
+@implements(F.softmin, (Format,), when=takes_softmax)
 def softmin(input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
     """Softmax of the negated scores, over the stored entries."""
-    return _softmax(-input, dim, _type(args, dtype), log=False)  # type: ignore[arg-type]
+    return _softmax(-input, dim, dtype_asked(args, dtype), log=False)  # type: ignore[arg-type]
 
 
-@implements(torch.log_softmax, (Format,))
+@implements(torch.log_softmax, (Format,), when=takes_softmax)
 def log_softmax(
     input: SparseTensor, dim: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any
 ) -> Any:
     """Logarithm of the softmax along a dimension, over the stored entries."""
-    return _softmax(input, dim, _type(args, dtype), log=True)
+    return _softmax(input, dim, dtype_asked(args, dtype), log=True)
 
 
-def _type(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype | None:
+def dtype_asked(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype | None:
     """Return the type asked for, which some spellings give by place."""
     return next((a for a in args if isinstance(a, torch.dtype)), dtype)
 
 
 def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:
-    if not isinstance(dim, int) or not input.is_floating_point():
-        return NotImplemented
-    if bridge.takes_softmax(input, dtype):
-        return bridge.softmax(input, dim, log)
     groups, shifted, total = _parts(input, dim, dtype)
     out = shifted - total.log()[groups.group] if log else shifted.exp() / total[groups.group]
     structure = input.structure

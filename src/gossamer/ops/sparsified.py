@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gossamer.core import dispatch
+from gossamer.core.decide import kinds_of
 from gossamer.core.facts import POINTWISE
 from gossamer.core.table import inline_entry, operator_of
 from gossamer.core.tensor import SparseTensor, entries_of, from_entries
@@ -127,7 +127,7 @@ def with_gradient(x: Tensor, spec: Output) -> Tensor:
 def _inline(op: Callable[..., Any], spec: Output, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Compute the operator and its inline sparsifier together, in pieces where both allow it."""
     name, sparsifier = operator_of(op).name, spec.inline
-    entry = inline_entry(name, dispatch.kinds_of(args), sparsifier)
+    entry = inline_entry(name, kinds_of(args), sparsifier)
     if entry is not None:
         return entry.function(*args, sparsifier=sparsifier, **kwargs)
     if isinstance(sparsifier.pattern, KeepAll) or sparsifier.kind == "materializing":

@@ -153,8 +153,8 @@ def test_what_is_refused() -> None:
     packed, x = pack_as(rounded(torch.ones(2, 3)), torch.ones(2, 3, dtype=torch.bool), LAYOUTS[0]), torch.ones(1, 3)
     int32 = torch.zeros(1, dtype=torch.int32)
     for match, call in {
-        r"x must be": lambda: linear(packed, x.double(), None, 2),
-        r"x must be float32, bfloat16 or uint8": lambda: linear(packed, torch.ones(1, 4), None, 2),
+        r"x must be float32": lambda: linear(packed, x.double(), None, 2),
+        r"x must be .*cols": lambda: linear(packed, torch.ones(1, 4), None, 2),
         r"rows must be": lambda: linear(packed, x, None, 3),
         r"bias must be": lambda: linear(packed, x, torch.ones(3), 2),
         r"activation must be": lambda: linear(packed, x, None, 2, 4),

@@ -1,7 +1,7 @@
-"""The products of compressed rows of blocks (BSR), as torch operators: schemas, fake functions and gradients.
+"""The products of compressed rows of blocks (BSR), as torch operators: schemas and fake functions.
 
-As those of packed rows (``kernels.rows``), each in the others' gradients. ``A`` are rows of blocks,
-their values ``[blocks, height, width]``:
+As those of packed rows (``kernels.rows``). ``A`` are rows of blocks, their values ``[blocks, height, width]``; the
+gradients are in :mod:`gossamer.kernels.blocks.product`:
 
 - ``blocks_linear``: act(x @ A.T + bias); ``blocks_forward`` is the same for calls that autograd has no part in,
 - ``blocks_linear_t``: g @ A, by the kernel of blocks_linear and the blocks of A.T,
@@ -57,7 +57,7 @@ def blocks_of(structure: Structure) -> Blocks:
 def linear_t(pos: Tensor, crd: Tensor, values: Tensor, grad: Tensor, rows: int, cols: int) -> Tensor:
     """Return grad @ A; autograd takes no notice of it."""
     if not (values.numel() and grad.numel()):
-        return grad.new_zeros((grad.shape[0], cols))
+        return grad.new_zeros((*grad.shape[:-1], cols))
     pos_t, crd_t, order = transpose_of(pos, crd, pos.numel() - 1, -(-cols // values.shape[2]))
     turned = values.index_select(0, order).transpose(1, 2).contiguous()
     return _forward(pos_t, crd_t, turned, grad, None, cols, rows, 0)
@@ -72,59 +72,15 @@ for _name in ("blocks_forward", "blocks_sample_forward"):
 @torch.library.register_fake("gossamer::blocks_linear", lib=_library)
 @torch.library.register_fake("gossamer::blocks_forward", lib=_library)
 def _(pos: Any, crd: Any, values: Any, x: Tensor, bias: Any, rows: int, cols: int, activation: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
 @torch.library.register_fake("gossamer::blocks_linear_t", lib=_library)
 def _(pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: int) -> Tensor:
-    return grad.new_empty((grad.shape[0], cols))
+    return grad.new_empty((*grad.shape[:-1], cols))
 
 
 @torch.library.register_fake("gossamer::blocks_sample", lib=_library)
 @torch.library.register_fake("gossamer::blocks_sample_forward", lib=_library)
 def _(pos: Any, crd: Tensor, left: Tensor, right: Any, rows: int, cols: int, height: int, width: int) -> Tensor:
     return left.new_empty((crd.shape[0], height, width))
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*(v for v in inputs if not isinstance(v, int)))
-    ctx.rest = [v for v in inputs if isinstance(v, int)]
-
-
-def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    pos, crd, values, x, bias = ctx.saved_tensors
-    rows, cols, activation = ctx.rest
-    if activation:
-        raise NotImplementedError("a fused activation has no gradient: apply it after the product")
-    ops, needs, grad = torch.ops.gossamer, ctx.needs_input_grad, grad.contiguous()
-    size = (rows, cols, *values.shape[1:])
-    grad_values = ops.blocks_sample(pos, crd, grad, x, *size) if needs[2] else None
-    grad_x = ops.blocks_linear_t(pos, crd, values, grad, rows, cols) if needs[3] else None
-    grad_bias = grad.sum(0) if bias is not None and needs[4] else None
-    return (None, None, grad_values, grad_x, grad_bias, None, None, None)
-
-
-def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    pos, crd, values, x = ctx.saved_tensors
-    rows, cols = ctx.rest
-    ops, needs, grad = torch.ops.gossamer, ctx.needs_input_grad, grad.contiguous()
-    grad_values = ops.blocks_sample(pos, crd, x, grad, rows, cols, *values.shape[1:]) if needs[2] else None
-    grad_x = ops.blocks_linear(pos, crd, values, grad, None, rows, cols, 0) if needs[3] else None
-    return (None, None, grad_values, grad_x, None, None)
-
-
-def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    pos, crd, left, right = ctx.saved_tensors
-    rows, cols, _, _ = ctx.rest
-    ops, needs, grad = torch.ops.gossamer, ctx.needs_input_grad, grad.contiguous()
-    grad_left = ops.blocks_linear(pos, crd, grad, right, None, rows, cols, 0) if needs[2] else None
-    grad_right = ops.blocks_linear_t(pos, crd, grad, left, rows, cols) if needs[3] else None
-    return (None, None, grad_left, grad_right, None, None, None, None)
-
-
-for _name, _backward in (
-    ("blocks_linear", _linear_backward),
-    ("blocks_linear_t", _linear_t_backward),
-    ("blocks_sample", _sample_backward),
-):
-    torch.library.register_autograd(f"gossamer::{_name}", _backward, setup_context=_save, lib=_library)

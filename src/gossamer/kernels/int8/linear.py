@@ -29,7 +29,7 @@ def _(weight: Tensor, grad: Tensor, cols: int) -> Tensor:
 
 @torch.library.register_fake("gossamer::int8_linear_t", lib=_library)
 def _(weight: Tensor, grad: Tensor, cols: int) -> Tensor:
-    return grad.new_empty((grad.shape[0], cols))
+    return grad.new_empty((*grad.shape[:-1], cols))
 
 
 # The same product with a gradient. It is an operator of its own, because one with a gradient calls Python each time,
@@ -43,19 +43,19 @@ def _(weight: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
 
 @torch.library.register_fake("gossamer::int8_linear_recorded", lib=_library)
 def _(weight: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     weight, x, _, _ = inputs
     ctx.save_for_backward(weight)
-    ctx.cols = x.shape[1]
+    ctx.cols = x.shape[-1]
 
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (weight,) = ctx.saved_tensors
     grad_x = torch.ops.gossamer.int8_linear_t(weight, grad, ctx.cols) if ctx.needs_input_grad[1] else None
-    return None, grad_x, grad.float().sum(0) if ctx.needs_input_grad[2] else None, None
+    return None, grad_x, grad.reshape(-1, grad.shape[-1]).float().sum(0) if ctx.needs_input_grad[2] else None, None
 
 
 torch.library.register_autograd("gossamer::int8_linear_recorded", _backward, setup_context=_save, lib=_library)
@@ -96,23 +96,12 @@ def int8_linear(x: Tensor, packed: Tensor, rows: int, bias: Tensor | None = None
     if code is None:
         raise ValueError(f"activation={activation!r} must be one of {', '.join(ACTIVATIONS)}")
     shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
-    dims = x.dim()
-    plain = x.dtype in _FLOATS and (dims == 2 or dims == 3) and x.is_contiguous()
-    if not (torch.is_grad_enabled() and (x.requires_grad or (shift is not None and shift.requires_grad))):
-        return _linear(packed, x, shift, rows, code) if plain else _any(x, packed, rows, shift, code)
-    matrix = x.reshape(-1, x.shape[-1])
-    matrix = (matrix if matrix.dtype in _FLOATS else matrix.float()).contiguous()
-    out = _activated(_recorded(packed, matrix, shift, rows), activation)
-    return out.view(*x.shape[:-1], rows).to(x.dtype)
-
-
-def _any(x: Tensor, packed: Tensor, rows: int, bias: Tensor | None, code: int) -> Tensor:
-    """Tokens of any strides, dimensions and float type."""
-    matrix = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    matrix = matrix if matrix.dtype in _FLOATS else matrix.float()
-    if matrix.stride(1) != 1 or matrix.stride(0) < matrix.shape[1]:
-        matrix = matrix.contiguous()
-    return _linear(packed, matrix, bias, rows, code).view(*x.shape[:-1], rows).to(x.dtype)
+    tokens = x if x.dtype in _FLOATS else x.float()
+    if torch.is_grad_enabled() and (tokens.requires_grad or (shift is not None and shift.requires_grad)):
+        out = _activated(_recorded(packed, tokens, shift, rows), activation)
+    else:
+        out = _linear(packed, tokens, shift, rows, code)
+    return out if tokens is x else out.to(x.dtype)
 
 
 def _activated(x: Tensor, activation: str) -> Tensor:

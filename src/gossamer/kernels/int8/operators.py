@@ -86,14 +86,14 @@ def linear(
     out_range: Range | None = None,
     out: torch.dtype | None = None,
 ) -> Tensor:
-    """Return act(x @ weight.T + bias) for tokens in a matrix, or in a contiguous tensor of three dimensions.
+    """Return act(x @ weight.T + bias) for tokens of any dimensions and strides.
 
     Parameters
     ----------
     weight
         From ``pack.dense``, ``pack.lines`` or ``lookup.lookup``.
     x
-        float32 or bfloat16 [tokens, cols] with contiguous rows; or uint8, from :func:`quantize` or ``out_range``.
+        float32 or bfloat16 [..., cols]; or uint8, from :func:`quantize` or ``out_range``.
     bias
         float32 [rows].
     rows

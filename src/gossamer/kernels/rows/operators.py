@@ -1,7 +1,7 @@
 """The products of packed rows, as torch operators: schemas, fake functions and gradients; the kernels are native.
 
-Three operators, each in the others' gradients, so that they differentiate as often as one likes. ``A`` are packed rows
-(:mod:`gossamer.formats.packed`):
+``A`` are packed rows (:mod:`gossamer.formats.packed`), x is [..., cols]. The gradients of the first and of those that
+end in ``_t`` and ``_sample`` are in :mod:`gossamer.kernels.rows.product`:
 
 - ``rows_linear``: act(x @ A.T + bias); ``rows_forward`` is the same for calls that autograd has no part in,
 - ``rows_linear_t``: g @ A,
@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gossamer import native
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, plain, restack, target_of
 from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
@@ -39,7 +38,7 @@ for _name in ("rows_sample", "rows_sample_forward"):
     _library.define(f"{_name}({_A}, Tensor left, Tensor right, {_SIZES}) -> Tensor")
 _library.define("rows_gather(Tensor values, Tensor places) -> Tensor")
 
-ACTIVATIONS = ("none", "relu", "gelu", "silu")
+#: Types of values; sums are float32.
 STORED = (torch.float32, torch.bfloat16, torch.float16)
 #: What the kernels read as it is; float16 is converted first.
 NATIVE = (torch.float32, torch.bfloat16)
@@ -71,7 +70,7 @@ def _places(crd: Tensor, window: int) -> int:
     return crd.shape[0] * (2 if _halved(window) else 1)
 
 
-def _used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
+def used(crd: Tensor, tile: int, window: int, per: int) -> Tensor:
     """Which places have an entry."""
     if window and not per:
         return near_entries(crd)
@@ -132,7 +131,7 @@ def linear_t(
 ) -> Tensor:
     """Return grad @ A; autograd takes no notice of it."""
     if not (crd.numel() and grad.numel()):
-        return grad.new_zeros((grad.shape[0], cols))
+        return grad.new_zeros((*grad.shape[:-1], cols))
     t = _transpose(row, pos, crd, (rows, cols, *sizes))
     turned = _gather(values, t.places)
     return _forward(*t.rows.arrays, turned, grad, None, *t.rows.sizes, 0)
@@ -148,17 +147,17 @@ for _name in ("rows_forward", "rows_sample_forward", "rows_gather"):
 @torch.library.register_fake("gossamer::rows_linear", lib=_library)
 @torch.library.register_fake("gossamer::rows_forward", lib=_library)
 def _(row: Any, pos: Any, crd: Any, values: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
 @torch.library.register_fake("gossamer::rows_int8", lib=_library)
 def _(row: Any, pos: Any, crd: Any, values: Any, scale: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
 @torch.library.register_fake("gossamer::rows_linear_t", lib=_library)
 def _(row: Any, pos: Any, crd: Any, values: Any, grad: Tensor, rows: int, cols: int, *sizes: int) -> Tensor:
-    return grad.new_empty((grad.shape[0], cols))
+    return grad.new_empty((*grad.shape[:-1], cols))
 
 
 @torch.library.register_fake("gossamer::rows_gather", lib=_library)
@@ -177,19 +176,6 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*tensors)
 
 
-def _linear_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    *arrays, values, x, bias = ctx.saved_tensors
-    *sizes, activation = ctx.rest
-    if activation:
-        raise NotImplementedError("a fused activation has no gradient: apply it after the product")
-    grad = grad.contiguous()
-    needs = ctx.needs_input_grad
-    grad_values = torch.ops.gossamer.rows_sample(*arrays, grad, x, *sizes) if needs[3] else None
-    grad_x = torch.ops.gossamer.rows_linear_t(*arrays, values, grad, *sizes) if needs[4] else None
-    grad_bias = grad.sum(0) if bias is not None and needs[5] else None
-    return (None, None, None, grad_values, grad_x, grad_bias, *(None,) * 7)
-
-
 def _int8_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     *arrays, values, scale, _, bias = ctx.saved_tensors
     *sizes, activation = ctx.rest
@@ -201,35 +187,4 @@ def _int8_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     return (*(None,) * 5, grad_x, grad.sum(0) if bias is not None and needs[6] else None, *(None,) * 7)
 
 
-def _linear_t_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    *arrays, values, x = ctx.saved_tensors
-    sizes = ctx.rest
-    grad = grad.contiguous()
-    needs = ctx.needs_input_grad
-    grad_values = torch.ops.gossamer.rows_sample(*arrays, x, grad, *sizes) if needs[3] else None
-    grad_x = torch.ops.gossamer.rows_linear(*arrays, values, grad, None, *sizes, 0) if needs[4] else None
-    return (None, None, None, grad_values, grad_x, *(None,) * 6)
-
-
-def _sample_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    *arrays, left, right = ctx.saved_tensors
-    values = torch.where(_used(arrays[2], *ctx.rest[3:6]), grad, 0)  # a place without an entry has no gradient
-    needs = ctx.needs_input_grad
-    linear, linear_t = torch.ops.gossamer.rows_linear, torch.ops.gossamer.rows_linear_t
-    grad_left = linear(*arrays, values, right, None, *ctx.rest, 0) if needs[3] else None
-    grad_right = linear_t(*arrays, values, left, *ctx.rest) if needs[4] else None
-    return (None, None, None, grad_left, grad_right, *(None,) * 6)
-
-
-for _name, _backward in (
-    ("rows_linear", _linear_backward),
-    ("rows_int8", _int8_backward),
-    ("rows_linear_t", _linear_t_backward),
-    ("rows_sample", _sample_backward),
-):
-    torch.library.register_autograd(f"gossamer::{_name}", _backward, setup_context=_save, lib=_library)
-
-
-def available(values: Tensor) -> bool:
-    """Is there a kernel for values of this type and device? Half precision is stored; sums are float32."""
-    return values.dtype in STORED and values.is_cpu and native.load()
+torch.library.register_autograd("gossamer::rows_int8", _int8_backward, setup_context=_save, lib=_library)

@@ -81,19 +81,20 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   gossamer::Product& p = job.p;
   p.activation = int64_t(activation);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-  const char* wanted = "x must be float32 [tokens, cols] with contiguous rows; bfloat16 if values are";
+  const char* wanted = "x must be float32 [..., cols] of up to 8 dimensions; bfloat16 if values are";
   const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
   p.bias = shift.data, p.wide = gossamer::wide_panels();
   if (p.a.halves) {
     HalfJob<gossamer::Product, gossamer::Kernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
-    half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
-    half.p.tokens = x.size(0);
-    return half.all(places(p.a, crd) * half.p.tokens);
+    std::vector<gossamer::Bf16> copy;
+    half.x = x.matrix(p.a.cols, wanted, &half.ldx, copy, BFLOAT16);
+    half.p.tokens = x.tokens();
+    return half.all(x, places(p.a, crd) * half.p.tokens);
   }
-  p.x = x.matrix(p.a.cols, wanted, &p.ldx);
-  p.tokens = x.size(0), p.ldo = p.a.rows;
-  const int64_t sizes[2] = {p.tokens, p.a.rows};
-  Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
+  std::vector<float> copy;
+  p.x = x.matrix(p.a.cols, wanted, &p.ldx, copy);
+  p.tokens = x.tokens(), p.ldo = p.a.rows;
+  Tensor out(reinterpret_cast<Value>(empty_like(x, p.a.rows)));
   p.out = out.data<float>(FLOAT32, "out");
   if (p.tokens && p.a.rows) parallel(job.kernels->items(p), places(p.a, crd) * p.tokens, &job);
   return out.release();
@@ -126,11 +127,11 @@ void rows_sample(Value* stack, uint64_t, uint64_t) {
   SampleJob job{{}, &gossamer::kernels()};
   gossamer::Sample& p = job.p;
   p.a = rows_of(row, pos, crd, stack + 5, 0);  // short tiles: 64 tokens of one are 34 KB
-  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
-  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
+  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [..., rows] of up to 8 dimensions");
+  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [..., cols] of up to 8 dimensions");
   p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
-  p.tokens = left.size(0);
-  require(right.size(0) == p.tokens, "left and right must have as many tokens");
+  p.tokens = left.tokens();
+  require(right.tokens() == p.tokens, "left and right must have as many tokens");
   const int64_t size = places(p.a, crd);
   Tensor out(reinterpret_cast<Value>(empty(1, &size)));
   p.grad = out.data<float>(FLOAT32, "out");

@@ -57,19 +57,20 @@ void blocks_linear(Value* stack, uint64_t, uint64_t) {
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
   p.bias = shift.data;
-  const int64_t work = values.size(0) * p.a.height * p.a.width * x.size(0);
-  wanted = "x must be float32 [tokens, cols] with contiguous rows; bfloat16 if values are";
+  const int64_t work = values.size(0) * p.a.height * p.a.width * x.tokens();
+  wanted = "x must be float32 [..., cols] of up to 8 dimensions; bfloat16 if values are";
   if (p.a.halves) {
     HalfJob<gossamer::BlockProduct, gossamer::BlockKernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
-    half.x = x.matrix<gossamer::Bf16>(p.a.cols, wanted, &half.ldx, BFLOAT16);
-    half.p.tokens = x.size(0);
-    stack[0] = half.all(work);
+    std::vector<gossamer::Bf16> copy;
+    half.x = x.matrix(p.a.cols, wanted, &half.ldx, copy, BFLOAT16);
+    half.p.tokens = x.tokens();
+    stack[0] = half.all(x, work);
     return;
   }
-  p.x = x.matrix(p.a.cols, wanted, &p.ldx);
-  p.tokens = x.size(0), p.ldo = p.a.rows;
-  const int64_t sizes[2] = {p.tokens, p.a.rows};
-  Tensor out(reinterpret_cast<Value>(empty(2, sizes)));
+  std::vector<float> copy;
+  p.x = x.matrix(p.a.cols, wanted, &p.ldx, copy);
+  p.tokens = x.tokens(), p.ldo = p.a.rows;
+  Tensor out(reinterpret_cast<Value>(empty_like(x, p.a.rows)));
   p.out = out.data<float>(FLOAT32, "out");
   if (p.tokens && p.a.rows) parallel(job.kernels->items(p), work, &job);
   stack[0] = out.release();
@@ -80,11 +81,11 @@ void blocks_sample(Value* stack, uint64_t, uint64_t) {
   SampleJob job{{}, &gossamer::kernels().blocks};
   gossamer::BlockSample& p = job.p;
   p.a = blocks_of(pos, crd, stack[4], stack[5], int64_t(stack[6]), int64_t(stack[7]));
-  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [tokens, rows] with contiguous rows");
-  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [tokens, cols] with contiguous rows");
+  const Floats l(left, p.a.rows, "left must be float32 or bfloat16 [..., rows] of up to 8 dimensions");
+  const Floats r(right, p.a.cols, "right must be float32 or bfloat16 [..., cols] of up to 8 dimensions");
   p.left = l.data, p.ldl = l.lead, p.right = r.data, p.ldr = r.lead;
-  p.tokens = left.size(0);
-  require(right.size(0) == p.tokens, "left and right must have as many tokens");
+  p.tokens = left.tokens();
+  require(right.tokens() == p.tokens, "left and right must have as many tokens");
   const int64_t sizes[3] = {crd.size(0), p.a.height, p.a.width}, count = sizes[0] * sizes[1] * sizes[2];
   Tensor out(reinterpret_cast<Value>(empty(3, sizes)));
   p.grad = out.data<float>(FLOAT32, "out");

@@ -6,6 +6,7 @@
 //   int8_quantize(x, scale?, zero?) -> (q, scale, zero)
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "int8.h"
 #include "rows.h"
@@ -19,17 +20,21 @@ using namespace gossamer_torch;
 constexpr int32_t TYPE_OF[3] = {FLOAT32, BFLOAT16, UINT8};  // of a Number
 constexpr float LEAST = 1.17549435e-38f;                    // of scales: the smallest normal number
 
+struct Copy {  // of activations with strides that the kernels don't take
+  std::vector<float> floats;
+  std::vector<Bf16> halves;
+  std::vector<uint8_t> bytes;
+};
+
 // The activations, and their scale and zero if given.
-template <class P> void take_tokens(P& p, const Tensor& x, const Tensor& scale, const Tensor& zero, int64_t cols) {
+template <class P> void take_tokens(P& p, Copy& own, const Tensor& x, const Tensor& scale, const Tensor& zero, int64_t cols) {
   const int32_t type = x.dtype();
   p.x_type = type == UINT8 ? NUMBER_UINT8 : type == BFLOAT16 ? NUMBER_BF16 : NUMBER_FLOAT;
-  const char* wanted = "x must be float32, bfloat16 or uint8 [tokens, cols] with contiguous rows, or contiguous [a, b, cols]";
-  if (x.dim() == 3) {
-    require(x.size(2) == cols && x.contiguous(), wanted);
-    p.x = x.data<char>(TYPE_OF[p.x_type], wanted), p.ldx = cols, p.tokens = x.size(0) * x.size(1);
-  } else {
-    p.x = x.matrix<char>(cols, wanted, &p.ldx, TYPE_OF[p.x_type]), p.tokens = x.size(0);
-  }
+  const char* wanted = "x must be float32, bfloat16 or uint8 [..., cols]";
+  if (p.x_type == NUMBER_UINT8) p.x = x.matrix(cols, wanted, &p.ldx, own.bytes, UINT8);
+  else if (p.x_type == NUMBER_BF16) p.x = x.matrix(cols, wanted, &p.ldx, own.halves, BFLOAT16);
+  else p.x = x.matrix(cols, wanted, &p.ldx, own.floats);
+  p.tokens = x.tokens();
   require(!scale == !zero, "scale and zero of x come together");
   require(scale || p.x_type != NUMBER_UINT8, "x of uint8 needs its scale and zero");
   if (!scale) return;
@@ -47,6 +52,7 @@ template <class P> void take_tokens(P& p, const Tensor& x, const Tensor& scale, 
 struct ProductJob {
   Int8Product p;
   const Int8Kernels* kernels;
+  Copy own{};
   std::atomic<bool> good{true};
 
   static void run(int64_t begin, int64_t end, void* self) {
@@ -67,9 +73,7 @@ struct ProductJob {
     if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
     p.activation = int64_t(activation), p.ldo = p.a.rows;
     require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
-    const bool batches = x.dim() == 3;
-    const int64_t sizes[3] = {x.size(0), batches ? x.size(1) : p.a.rows, p.a.rows};
-    Tensor out(reinterpret_cast<Value>(empty(batches ? 3 : 2, sizes, TYPE_OF[p.out_type])));
+    Tensor out(reinterpret_cast<Value>(empty_like(x, p.a.rows, TYPE_OF[p.out_type])));
     p.out = out.data<char>(TYPE_OF[p.out_type], "out");
     if (p.tokens && p.a.rows) parallel(kernels->items(p), weight.size(0) * p.tokens / 8, this);
     require(good, "an output is not finite, and uint8 has no number for it");
@@ -81,7 +85,7 @@ void int8_linear(Value* stack, uint64_t, uint64_t) {
   Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), none(0);
   ProductJob job{{}, &int8_kernels()};
   job.take_weight(weight, stack[3]);
-  take_tokens(job.p, x, none, none, job.p.a.cols);
+  take_tokens(job.p, job.own, x, none, none, job.p.a.cols);
   job.p.out_type = job.p.x_type;
   stack[0] = job.product(weight, x, bias, stack[4]);
 }
@@ -92,7 +96,7 @@ void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
   ProductJob job{{}, &int8_kernels()};
   Int8Product& p = job.p;
   job.take_weight(weight, stack[7]);
-  take_tokens(p, x, x_scale, x_zero, p.a.cols);
+  take_tokens(p, job.own, x, x_scale, x_zero, p.a.cols);
   p.out_type = int64_t(stack[9]);
   require(p.out_type >= NUMBER_FLOAT && p.out_type <= NUMBER_UINT8, "out must be 0 float32, 1 bfloat16 or 2 uint8");
   if (p.out_type == NUMBER_UINT8) {
@@ -107,6 +111,7 @@ void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
 
 struct QuantizeJob {
   Int8Tokens p;
+  Copy own;
   static void run(int64_t begin, int64_t end, void* self) { int8_kernels().quantize(static_cast<QuantizeJob*>(self)->p, begin, end); }
 };
 
@@ -114,8 +119,9 @@ void int8_quantize(Value* stack, uint64_t, uint64_t) {
   Tensor x(stack[0]), scale(optional(stack[1])), zero(optional(stack[2]));
   QuantizeJob job{};
   Int8Tokens& p = job.p;
-  p.cols = x.dim() == 2 ? x.size(1) : 0;
-  take_tokens(p, x, scale, zero, p.cols);
+  require(x.dim() == 2, "x must be a matrix");
+  p.cols = x.size(1);
+  take_tokens(p, job.own, x, scale, zero, p.cols);
   require(p.x_type != NUMBER_UINT8, "x must be float32 or bfloat16");
   const int64_t sizes[2] = {p.tokens, p.cols};
   Tensor q(reinterpret_cast<Value>(empty(2, sizes, UINT8)));

@@ -16,13 +16,15 @@ class Floats {
   int64_t lead;
   Floats(const Tensor& t, int64_t cols, const char* name) {
     if (t.dtype() != BFLOAT16) {
-      data = t.matrix(cols, name, &lead);
+      data = t.matrix(cols, name, &lead, own_);
       return;
     }
     int64_t ld;
-    const gossamer::Bf16* from = t.matrix<gossamer::Bf16>(cols, name, &ld, BFLOAT16);
-    own_.resize(t.size(0) * cols);
-    for (int64_t i = 0; i < t.size(0); i++) gossamer::kernels().widen(from + i * ld, own_.data() + i * cols, cols);
+    std::vector<gossamer::Bf16> copy;
+    const gossamer::Bf16* from = t.matrix(cols, name, &ld, copy, BFLOAT16);
+    const int64_t tokens = t.tokens();
+    own_.resize(tokens * cols);
+    for (int64_t i = 0; i < tokens; i++) gossamer::kernels().widen(from + i * ld, own_.data() + i * cols, cols);
     data = own_.data(), lead = cols;
   }
   Floats(const Tensor& t, const char* name, int64_t length) : lead(0) {  // or null
@@ -90,9 +92,8 @@ template <class P, class K> struct HalfJob {
       job->some(c * CHUNK, job->p.tokens - c * CHUNK < CHUNK ? job->p.tokens - c * CHUNK : CHUNK, 0);
   }
 
-  Value all(int64_t work) {
-    const int64_t sizes[2] = {p.tokens, rows};
-    Tensor made(reinterpret_cast<Value>(empty(2, sizes, BFLOAT16)));
+  Value all(const Tensor& like, int64_t work) {
+    Tensor made(reinterpret_cast<Value>(empty_like(like, rows, BFLOAT16)));
     out = made.data<gossamer::Bf16>(BFLOAT16, "out");
     if (p.tokens && rows) every(work);
     return made.release();

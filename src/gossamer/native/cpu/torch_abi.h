@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "large.h"
 
@@ -29,6 +30,7 @@ int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(i
 
 namespace gossamer_torch {
 
+constexpr int64_t DIMS = 8;  // of a tensor, at most
 constexpr uint64_t TORCH_2_11 = (2ull << 56) | (11ull << 48);
 constexpr int32_t UINT8 = 0, INT8 = 1, INT32 = 3, FLOAT32 = 6, BFLOAT16 = 15;  // torch's numbers of these types, the same in every version
 
@@ -81,11 +83,38 @@ class Tensor {  // owns the handle that torch lends to an operator
     check(aoti_torch_get_data_ptr(handle_, &p));
     return static_cast<T*>(p);
   }
+  // A matrix [..., cols]: its rows are the tokens, `lead` elements apart. Strides that don't allow that cost a copy, in `own`.
   template <class T = float>
-  const T* matrix(int64_t cols, const char* name, int64_t* lead, int32_t type = FLOAT32) const {  // contiguous rows
-    require(dim() == 2 && size(1) == cols && (size(1) <= 1 || stride(1) == 1), name);
-    *lead = stride(0);
-    return data<const T>(type, name);
+  const T* matrix(int64_t cols, const char* name, int64_t* lead, std::vector<T>& own, int32_t type = FLOAT32) const {
+    const int64_t last = dim() - 1;
+    require(last >= 0 && last < DIMS && size(last) == cols, name);
+    const T* from = data<const T>(type, name);
+    int64_t rows = 1;
+    bool even = cols <= 1 || stride(last) == 1;
+    *lead = cols;
+    for (int64_t d = last - 1; even && d >= 0; d--) {
+      if (size(d) == 1) continue;  // its stride says nothing
+      if (!size(d)) return from;   // no tokens: nothing is read
+      if (rows == 1) *lead = stride(d);
+      even = stride(d) == rows * *lead;
+      rows *= size(d);
+    }
+    return even ? from : copied(from, cols, lead, own);
+  }
+  int64_t tokens() const {  // of such a matrix
+    int64_t count = 1;
+    for (int64_t d = 0; d < dim() - 1; d++) count *= size(d);
+    return count;
+  }
+  template <class T> const T* copied(const T* from, int64_t cols, int64_t* lead, std::vector<T>& own) const {
+    const int64_t last = dim() - 1, count = tokens(), step = stride(last);
+    own.resize(count * cols), *lead = cols;
+    for (int64_t token = 0; token < count; token++) {
+      int64_t rest = token, at = 0;
+      for (int64_t d = last - 1; d >= 0; rest /= size(d), d--) at += rest % size(d) * stride(d);
+      for (int64_t c = 0; c < cols; c++) own[token * cols + c] = from[at + c * step];
+    }
+    return own.data();
   }
   template <class T> T* line(int32_t dtype, int64_t length, const char* name) const {
     require(dim() == 1 && size(0) == length && (length <= 1 || stride(0) == 1), name);
@@ -104,8 +133,9 @@ inline Value optional(Value v) {
   return inner;
 }
 
-inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32) {  // up to three
-  int64_t strides[3] = {1, 1, 1};
+inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32) {
+  int64_t strides[DIMS];
+  strides[dims ? dims - 1 : 0] = 1;
   for (int64_t d = dims - 2; d >= 0; d--) strides[d] = strides[d + 1] * sizes[d + 1];
   const int64_t bytes = (dims ? strides[0] * sizes[0] : 1) * (dtype == UINT8 ? 1 : dtype == BFLOAT16 ? 2 : 4);
   Handle out;
@@ -120,6 +150,15 @@ inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32)
   }
   check(aoti_torch_empty_strided(dims, sizes, strides, dtype, 0, -1, &out));
   return out;
+}
+
+// Memory for the result of a product: the dimensions of x, with `rows` in place of the last.
+inline Handle empty_like(const Tensor& x, int64_t rows, int32_t dtype = FLOAT32) {
+  int64_t sizes[DIMS];
+  const int64_t dims = x.dim();
+  for (int64_t d = 0; d < dims - 1; d++) sizes[d] = x.size(d);
+  sizes[dims - 1] = rows;
+  return empty(dims, sizes, dtype);
 }
 
 // Below this many multiply-adds, waking a second thread costs more than it saves.

@@ -1,4 +1,4 @@
-"""Weights of blocks: what is theirs alone. What they share with packed ones: tests/kernels/test_products.py."""
+"""Weights of blocks: what is theirs alone. What they share with packed ones: tests/kernels/test_product.py."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer import native
-from gossamer.ops.packed import _rows
-from tests.kernels.test_products import assert_right
+from gossamer.kernels.blocks.operators import blocks_of
+from tests.kernels.test_product import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 
@@ -34,7 +34,7 @@ def test_values_that_are_not_finite_stay_where_they_belong(tokens):
 @needs_kernels
 def test_operators_keep_torchs_rules():
     weight = pair((22, 40), (4, 4))[1]
-    arrays, sizes = _rows(weight)
+    arrays, sizes = blocks_of(weight.structure)
     values = weight.values().detach().clone().requires_grad_()
     x, bias = torch.randn(5, 40, requires_grad=True), torch.randn(22, requires_grad=True)
     grad, ops = torch.randn(5, 22, requires_grad=True), torch.ops.gossamer
@@ -47,7 +47,7 @@ def test_operators_keep_torchs_rules():
 @needs_kernels
 def test_a_wrong_operand_is_refused():
     weight = pair((20, 40), (4, 4))[1]
-    (pos, crd), sizes = _rows(weight)
+    (pos, crd), sizes = blocks_of(weight.structure)
     x, values = torch.randn(5, 40), weight._values
     for arguments, message in (
         ((pos, crd, values, x.double(), None, *sizes, 0), "x must be float32"),

@@ -1,4 +1,4 @@
-"""To and from dense tensors, torch.sparse and scipy.
+"""To and from torch.sparse and scipy.
 
 What comes from outside is checked before any code but ours walks its index arrays: scipy's and torch's own routines
 trust them, and would read outside of them.
@@ -12,56 +12,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor, build, from_entries, gather, summed
-from gossamer.formats import BSR, COO, CSC, CSR, Dense, Format, as_format, checks
+from gossamer.core.tensor import SparseTensor, from_entries, summed
+from gossamer.formats import BSR, COO, CSC, CSR, Format, checks
 from gossamer.formats.base import check_size
 from gossamer.formats.levels import Compressed
-from gossamer.formats.structure import Structure, ascending, ravel
-from gossamer.ops.convert import from_dense as compiled_from_dense
+from gossamer.formats.structure import ascending, ravel
 
 if TYPE_CHECKING:
     import scipy.sparse
 
 _TORCH = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr)
 _INT32 = 2**31 - 1
-
-
-def from_dense(x: Tensor, format: Format) -> Tensor:
-    """Store a dense tensor in a format, keeping exactly its nonzeros (in a blocked format, the blocks that hold one).
-
-    Parameters
-    ----------
-    x
-        A tensor; a sparse one is converted.
-    format
-        Such as ``gs.CSR()``; ``gs.Dense()`` gives the tensor back.
-
-    Returns
-    -------
-    SparseTensor
-        Gradients flow back to ``x`` at the stored positions.
-
-    Examples
-    --------
-    >>> import torch, gossamer as gs
-    >>> gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.CSR()).nnz
-    2
-    """
-    format = as_format(format)
-    if isinstance(x, SparseTensor):
-        return x.to_format(format)
-    if not isinstance(x, Tensor) or x.layout != torch.strided:
-        raise TypeError(f"from_dense needs a dense torch.Tensor, not {_describe(x)}; gs.from_torch takes torch.sparse")
-    if isinstance(format, Dense):
-        return x
-    if (made := compiled_from_dense(x, format)) is not None:
-        return made
-    flat = x.reshape(-1)
-    keys = torch.nonzero(flat.detach() != 0).squeeze(1)
-    if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients
-        structure, _ = Structure.from_keys(format, keys, x.shape)
-        return build(gather(x, structure), structure)
-    return from_entries(keys, flat.index_select(0, keys), x.shape, format)
 
 
 def from_torch(t: Tensor) -> SparseTensor:
@@ -74,7 +35,7 @@ def from_torch(t: Tensor) -> SparseTensor:
     COO()
     """
     if not isinstance(t, Tensor):
-        raise TypeError(f"from_torch needs a torch.sparse tensor, not {_describe(t)}")
+        raise TypeError(f"from_torch needs a torch.sparse tensor, not {describe(t)}")
     if isinstance(t, SparseTensor):
         return t
     if t.layout == torch.strided:
@@ -161,7 +122,7 @@ def from_scipy(matrix: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTe
     CSR()
     """
     if not hasattr(matrix, "format") or not hasattr(matrix, "tocoo"):
-        raise TypeError(f"from_scipy needs a scipy.sparse matrix, not {_describe(matrix)}")
+        raise TypeError(f"from_scipy needs a scipy.sparse matrix, not {describe(matrix)}")
     kind, shape = str(matrix.format), tuple(matrix.shape)
     if kind in ("csr", "csc", "bsr"):
         pos, crd, values = (_array(matrix, name) for name in ("indptr", "indices", "data"))
@@ -188,7 +149,7 @@ def _array(matrix: Any, name: str) -> Tensor:
 def _tensor(array: Any, name: str) -> Tensor:
     """Copy a numpy array: scipy changes its own in place."""
     if not hasattr(array, "__array_interface__"):
-        raise TypeError(f"{name} of a scipy matrix must be a numpy array, not {_describe(array)}")
+        raise TypeError(f"{name} of a scipy matrix must be a numpy array, not {describe(array)}")
     try:
         return torch.from_numpy(array.copy())
     except (TypeError, ValueError) as error:
@@ -250,5 +211,6 @@ def _copy(tensor: Tensor) -> Any:
     return tensor.numpy().copy()
 
 
-def _describe(value: Any) -> str:
+def describe(value: Any) -> str:
+    """Say what a value is, for an error."""
     return f"a {value.layout} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"

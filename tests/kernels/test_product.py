@@ -13,7 +13,8 @@ import gossamer as gs
 from gossamer import native
 from gossamer.core.tensor import build
 from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM
-from gossamer.ops.packed import _rows
+from gossamer.kernels.blocks.operators import blocks_of
+from gossamer.kernels.rows.operators import rows_of
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 
@@ -143,7 +144,7 @@ def test_gradients_are_those_of_dense(how, format):
 @case([("2:4", PackedNM(2, 4)), ("50%", PackedNear()), ("block 4x8 50%", gs.BSR((4, 8)))])
 def test_gradients_of_gradients(how, format):
     _, weight = pair((20, 40), how, format)
-    arrays, sizes = _rows(weight)
+    arrays, sizes = (blocks_of if isinstance(format, gs.BSR) else rows_of)(weight.structure)
     keys, where = weight.structure.entries()
     linear = torch.ops.gossamer.blocks_linear if isinstance(format, gs.BSR) else torch.ops.gossamer.rows_linear
 
@@ -209,8 +210,8 @@ def test_compile_and_export(how, format):
 def test_older_instruction_sets(isa):
     code = "import sys, pytest; sys.exit(pytest.main(['-q', '-x', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
     tests = ["test_every_size", "test_values_that_are_not_finite", "test_gradients_are_those_of_dense"]
-    ops = Path(__file__).parents[1] / "ops"
-    files = [__file__, str(ops / "test_packed.py"), str(ops / "test_blocks.py")]
+    here = Path(__file__).parent
+    files = [__file__, str(here / "rows" / "test_product.py"), str(here / "blocks" / "test_product.py")]
     command = [sys.executable, "-c", code, *files, "-k", " or ".join(tests)]
     answer = subprocess.run(command, env={**os.environ, "GOSSAMER_ISA": isa}, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stdout[-3000:]
@@ -235,7 +236,7 @@ def test_convolution(arguments, kernel, how, format):
 
 @case([("1:10", PackedCSR()), ("1:10", PackedNear()), ("1:10", PackedNM(1, 10)), BLOCKS[0]])
 def test_without_kernels_it_still_works(monkeypatch, how, format):
-    monkeypatch.setattr("gossamer.ops.packed.available", lambda values: False)
+    monkeypatch.setattr("gossamer.native.loaded", lambda: False)
     dense, weight = pair((30, 70), how, format)
     weight.requires_grad_()
     x = torch.randn(4, 70, requires_grad=True)

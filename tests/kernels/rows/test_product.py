@@ -1,4 +1,4 @@
-"""Packed weights: what is theirs alone. What they share with blocks stands in tests/kernels/test_products.py."""
+"""Packed weights: what is theirs alone. What they share with blocks stands in tests/kernels/test_product.py."""
 
 import pytest
 import torch
@@ -7,8 +7,9 @@ import torch.nn.functional as F
 import gossamer as gs
 from gossamer import native
 from gossamer.formats import PackedCSR, PackedNear, PackedNM
-from gossamer.ops.packed import _rows
-from tests.kernels.test_products import assert_right
+from gossamer.kernels.blocks.operators import blocks_of
+from gossamer.kernels.rows.operators import rows_of
+from tests.kernels.test_product import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
 
@@ -28,7 +29,7 @@ def test_values_that_are_not_finite_stay_where_they_belong(format, tokens):
 @pytest.mark.parametrize("format", [PackedCSR(), PackedNear(), PackedNM(1, 8)], ids=str)
 def test_operators_keep_torchs_rules(format):
     weight = gs.sparsify(torch.randn(20, 40), "1:8", format=format)
-    arrays, sizes = _rows(weight)
+    arrays, sizes = rows_of(weight.structure)
     values = weight.values().detach().clone().requires_grad_()
     x = torch.randn(5, 40, requires_grad=True)
     bias, grad = torch.randn(20, requires_grad=True), torch.randn(5, 20, requires_grad=True)
@@ -44,7 +45,7 @@ def test_operators_keep_torchs_rules(format):
 def test_activations_everywhere(number, function):
     """Of all sizes of numbers, to far behind the bend of the curve; a NaN stays one."""
     weight = gs.sparsify(torch.eye(64), gs.Threshold(0.5), format=PackedCSR())
-    arrays, sizes = _rows(weight)
+    arrays, sizes = rows_of(weight.structure)
     ends = torch.tensor([0.0, -0.0, 1e-30, -1e-30, 50.0, -50.0, 90.0, -90.0, 1e9, -1e9]).repeat(64)
     x = torch.cat([torch.linspace(-12, 12, 64 * 100), torch.linspace(-2, 2, 64 * 100), ends]).view(-1, 64)
     out = torch.ops.gossamer.rows_forward(*arrays, weight._values, x, None, *sizes, number)
@@ -57,7 +58,7 @@ def test_activations_everywhere(number, function):
 @needs_kernels
 def test_a_wrong_operand_is_refused():
     weight = gs.sparsify(torch.randn(20, 40), "1:8", format=PackedCSR())
-    (row, pos, crd), sizes = _rows(weight)
+    (row, pos, crd), sizes = rows_of(weight.structure)
     x, values = torch.randn(5, 40), weight._values
     forward = torch.ops.gossamer.rows_forward
     for arguments, message in (
@@ -121,7 +122,7 @@ def test_bfloat16_gradients_and_rules(format):
     torch.testing.assert_close(gx.float(), grad.float() @ weight.detach().to_dense().float(), rtol=2e-2, atol=2e-2)
     expected = torch.where(weight.mask(), grad.float().t() @ x.detach().float(), 0)
     torch.testing.assert_close(gw.to_dense().float(), expected, rtol=2e-2, atol=2e-2)
-    arrays, sizes = _rows(weight)
+    arrays, sizes = (blocks_of if isinstance(format, gs.BSR) else rows_of)(weight.structure)
     values = weight.values().detach().clone().requires_grad_()
     op = torch.ops.gossamer.blocks_linear if isinstance(format, gs.BSR) else torch.ops.gossamer.rows_linear
     bias = torch.randn(32).bfloat16().requires_grad_()

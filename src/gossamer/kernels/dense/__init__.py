@@ -1,0 +1,1 @@
+"""Products of formats that store a dense tensor: torch's own."""
