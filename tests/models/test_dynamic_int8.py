@@ -144,6 +144,15 @@ def test_transformers_models(make: Any, tmp_path: Path) -> None:
     assert float((dense - after).abs().max()) < 0.05 * float(before.abs().max())
 
 
+def test_summary_and_operations() -> None:
+    model = gs.quantize_(network("75%"), "int8")
+    rows = {row.name: row for row in gs.summary(model).rows}
+    first, last = rows["0.packed"], rows["2.packed"]
+    assert (first.shape, first.format, first.density) == ((96, 64), "int8 lookup", 0.25)
+    assert (last.format, last.density, last.dense_bytes) == ("int8 dense", 1.0, 4 * 96 * 8)
+    assert gs.count_flops(model, torch.randn(10, 64)).layers == {"0": (30720, 122880), "2": (15360, 15360)}
+
+
 def test_dense_again() -> None:
     model, x = gs.quantize_(network(), "int8"), torch.randn(5, 64)
     expected = model(x)

@@ -88,6 +88,12 @@ class DynamicInt8Linear(nn.Module):
         """Return where the weight has values; of a dense layout, where they are not 0."""
         return as_rounded(self.packed)[1]
 
+    @property
+    def nnz(self) -> int:
+        """Values that are stored: of a dense layout, all."""
+        dense = self.layout.kind == "dense"
+        return self.out_features * self.in_features if dense else int(self.mask().sum())
+
     def repack(self, layout: Layout) -> None:
         """Arrange the bytes in another way."""
         self.packed = pack_as(*as_rounded(self.packed), layout)
