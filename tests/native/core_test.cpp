@@ -1,5 +1,6 @@
 // The kernels without Python, for the sanitizers: every array is exactly as large as promised, results are compared with
 // a plain loop in double precision. Prints what failed and returns 1; "ok" and the number of cases otherwise.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -7,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "int8.h"
 #include "rows.h"
 
 using namespace gossamer;
@@ -236,7 +238,14 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_blocks.h"
 
+#include "core_int8.h"
+
 int main() {
+  for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"})
+    if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
+#if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512
+  if (int8_kernels_named("avx512vnni")) all_int8(int8_avxvnni);
+#endif
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);
     if (!kernels) continue;

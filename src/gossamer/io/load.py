@@ -12,6 +12,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense
 from gossamer.io.read import File
 from gossamer.io.write import state_of
+from gossamer.models.dynamic_int8 import check_packed, expect_packed
 from gossamer.models.int8 import expect_int8
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights
@@ -29,7 +30,7 @@ def load(
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
     model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
     64 MB, which is read only once. Where the file has int8 weights, linear layers become
-    :class:`gossamer.models.Int8Linear`.
+    :class:`gossamer.models.Int8Linear` or :class:`gossamer.models.DynamicInt8Linear`.
 
     Parameters
     ----------
@@ -58,13 +59,14 @@ def load(
     """
     with File(path) as file:
         small = os.path.getsize(path) <= _SMALL
-        before = expect_int8(model, file.int8_layers())
+        before = expect_int8(model, file.int8_layers()) | expect_packed(model, file.packed_layers())
         try:
             state = state_of(model)
             names = _fitting(file, state, strict)
             held = {}
             for name in names:
                 tensor = file[name]  # whoever is broken says so before the model is touched
+                check_packed(model, name, tensor)
                 if name not in file.tied and (small or state[name].device.type == "meta"):
                     held[name] = tensor  # in a meta model it takes the place that it will have
                 del tensor

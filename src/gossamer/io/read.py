@@ -96,6 +96,12 @@ class File(Mapping[str, Tensor]):
         small = [n.removesuffix(".weight") for n in self.records if entries[f"{n}:values"].dtype == "I8"]
         return [name for name in small if f"{name}.scale" in self._names]
 
+    def packed_layers(self) -> dict[str, int]:
+        """Return the names of layers in eight bits, each with the number of its bytes."""
+        entries = self._reader.header.entries
+        found = {n.removesuffix(".packed"): entries[n] for n in self._names if n.endswith(".packed") and n in entries}
+        return {name: entry.bytes for name, entry in found.items() if entry.dtype == "U8" and len(entry.shape) == 1}
+
     def bad(self, what: str) -> BadFile:
         """Return the error that says what is wrong with this file."""
         return self._reader.bad(what)

@@ -4,6 +4,7 @@ from gossamer.models import hf as hf
 from gossamer.models import steps as steps  # its hooks look after sparse weights around optimizer steps
 from gossamer.models.builder import SparsityBuilder
 from gossamer.models.distributed import reduce_values, synchronize_
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
 from gossamer.models.int8 import Int8Linear, quantize_
 from gossamer.models.masked import MaskedParameter
@@ -14,7 +15,7 @@ from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
-    "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport", "PackedLayer", "SparseModule",
-    "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_", "fuse_", "pack_",
+    "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport", "PackedLayer",
+    "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_", "fuse_", "pack_",
     "quantize_", "reduce_values", "sparse_parameters", "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
+from gossamer.models.dynamic_int8 import dense_layer, quantize_dynamic_
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.surgery import made_sparse, put
@@ -87,17 +88,7 @@ class Int8Linear(nn.Module):
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same outputs: a Linear, or a Conv1D where it was one."""
-        weight = self.dense()
-        with torch.device("meta"):
-            if self.inputs_first:
-                from transformers.pytorch_utils import Conv1D
-
-                made: nn.Module = Conv1D(self.out_features, self.in_features)
-            else:
-                made = nn.Linear(self.in_features, self.out_features)
-        made.weight = nn.Parameter(weight.t().contiguous() if self.inputs_first else weight, requires_grad=False)
-        made.bias = self.bias  # type: ignore[assignment]
-        return made.train(self.training)
+        return dense_layer(self.dense(), self.bias, self.inputs_first).train(self.training)
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
@@ -141,13 +132,22 @@ def quantize(weight: SparseTensor) -> Quantized:
     return Quantized(SparseTensor(bytes, weight._structure), scale)
 
 
-def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
-    """Store the values of packed linear layers in int8, a scale for each row; in place, for inference.
+def quantize_(
+    model: nn.Module, how: Literal["int8 weights", "int8"] = "int8 weights", *, where: Where = None
+) -> nn.Module:
+    """Let linear layers hold int8 weights, a scale for each row; in place, for inference.
 
     Parameters
     ----------
     model
-        Packed, by :func:`gossamer.pack_` or ``format=gs.formats.PackedCSR()``. Layers that are not packed stay.
+        For ``"int8 weights"`` packed, by :func:`gossamer.pack_` or ``format=gs.formats.PackedCSR()``; layers that are
+        not packed stay. For ``"int8"`` dense, or sparse in any format, on a CPU; a weight that is tied to an embedding
+        stays.
+    how
+        ``"int8 weights"``: the values of packed layers, with activations and sums in float32
+        (:class:`gossamer.models.Int8Linear`). ``"int8"``: every linear layer, with activations that are rounded to
+        eight bits token by token (:class:`gossamer.models.DynamicInt8Linear`): the fastest on a CPU, and less exact.
+        Call :func:`gossamer.pack_` after it, to measure the layouts of sparse layers.
     where
         Names to take: a glob, several, or a predicate of the name; all by default.
 
@@ -165,7 +165,14 @@ def quantize_(model: nn.Module, *, where: Where = None) -> nn.Module:
     >>> before = model(x)
     >>> bool((gs.nn.quantize_(model)(x) - before).abs().max() < 0.01)
     True
+    >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256)), "75%")
+    >>> gs.quantize_(model, "int8")[0]
+    DynamicInt8Linear(in_features=256, out_features=256, bias=True, int8 lookup)
     """
+    if how == "int8":
+        return quantize_dynamic_(model, where)
+    if how != "int8 weights":
+        raise ValueError(f"how={how!r} must be 'int8 weights' or 'int8'")
     layers: dict[str, Any] = {n: m for n, m in model.named_modules() if _packed(m)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no packed linear layer: call gs.pack_ first")

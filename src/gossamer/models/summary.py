@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.weights import Weight, all_weights
@@ -84,7 +85,15 @@ def summary(model: nn.Module) -> Summary:
     >>> [(r.name, r.format, r.density) for r in s.rows]
     [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
     """
-    return Summary(tuple(_row(name, weight) for name, weight in all_weights(model).items()))
+    eight = {name: m for name, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
+    rows = [_row(name, weight) for name, weight in all_weights(model).items()]
+    return Summary((*rows, *(_int8_row(f"{name}.packed" if name else "packed", m) for name, m in eight.items())))
+
+
+def _int8_row(name: str, layer: DynamicInt8Linear) -> Row:
+    shape = (layer.out_features, layer.in_features)
+    size = torch.Size(shape).numel()
+    return Row(name, shape, str(layer.layout), layer.nnz / max(size, 1), layer.packed.numel(), 4 * size)
 
 
 def _row(name: str, weight: Weight) -> Row:
@@ -131,18 +140,20 @@ def count_flops(model: nn.Module, inputs: Any) -> Flops:
 
     def hook(name: str) -> Any:
         def count(module: nn.Module, args: Any, output: Tensor) -> None:
-            weight: Tensor = module.weight  # type: ignore[assignment]
+            weight: Any = module.weight
             outputs = output.shape[-1] if weight.dim() == 2 else output.shape[1]
             uses = output.numel() // max(outputs, 1)
             if dense_class(module).__name__.startswith("ConvTranspose"):
                 uses = args[0].numel() // max(args[0].shape[1], 1)
-            kept = weight.nnz if hasattr(weight, "nnz") else weight.numel()
+            stored: Any = module if isinstance(module, DynamicInt8Linear) else weight
+            kept = stored.nnz if hasattr(stored, "nnz") else weight.numel()
             before = counts.get(name, (0, 0))
             counts[name] = (before[0] + 2 * uses * kept, before[1] + 2 * uses * weight.numel())
 
         return count
 
-    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, LAYERS) or inputs_first(m)]
+    kinds = (*LAYERS, DynamicInt8Linear)
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds) or inputs_first(m)]
     handles = [module.register_forward_hook(hook(name)) for name, module in layers]
     args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)
     kwargs = inputs if isinstance(inputs, dict) else {}

@@ -6,7 +6,7 @@ Nothing of ours is imported here: see :mod:`gossamer.native.library`.
 from gossamer.native.build import build, compiler
 from gossamer.native.cache import BuildError, cache_dir
 from gossamer.native.ceilings import Ceilings, ceilings
-from gossamer.native.library import isa, load, loaded, path, why_not
+from gossamer.native.library import int8_isa, isa, load, loaded, path, why_not
 
 __all__ = [
     "BuildError",
@@ -15,6 +15,7 @@ __all__ = [
     "cache_dir",
     "ceilings",
     "compiler",
+    "int8_isa",
     "isa",
     "load",
     "loaded",

@@ -90,9 +90,27 @@ def isa() -> str | None:
 
     ``$GOSSAMER_ISA`` chooses an older one than the best.
     """
+    return _name_by("gossamer_isa")
+
+
+def int8_isa() -> str | None:
+    """Return that of the int8 kernels: avx512vbmi, avx512vnni, avxvnni, avx2 or baseline; None without kernels.
+
+    ``$GOSSAMER_ISA`` chooses an older one than the best here too.
+
+    Examples
+    --------
+    >>> (int8_isa() is None) == (isa() is None)
+    True
+    """
+    return _name_by("gossamer_int8_isa")
+
+
+@lru_cache(maxsize=2)
+def _name_by(function: str) -> str | None:
     library = _library()[0]
     if library is None:
         return None
-    function = ctypes.CDLL(str(library)).gossamer_isa
-    function.restype = ctypes.c_char_p
-    return str(function().decode())
+    named = getattr(ctypes.CDLL(str(library)), function)
+    named.restype = ctypes.c_char_p
+    return str(named().decode())

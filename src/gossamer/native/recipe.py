@@ -29,14 +29,14 @@ def flags() -> tuple[str, ...]:
 
 
 def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
-    """Return the object files of the library for a kind of processor: one for each instruction set, three for all.
+    """Return the object files of the library for a kind of processor: some for each instruction set, some for all.
 
     Examples
     --------
-    >>> sorted(units("x86_64"))
-    ['avx2', 'avx512', 'baseline', 'binding', 'binding_blocks', 'dispatch']
+    >>> [name for name in sorted(units("x86_64")) if "avx" in name]
+    ['avx2', 'avx512', 'int8_avx2', 'int8_avx512vbmi', 'int8_avx512vnni', 'int8_avxvnni']
     >>> sorted(units("aarch64"))
-    ['baseline', 'binding', 'binding_blocks', 'dispatch']
+    ['baseline', 'binding', 'binding_blocks', 'binding_int8', 'dispatch', 'int8_baseline', 'int8_weight']
     """
     return {
         name: (SOURCES / unit["source"], list(unit["flags"]))

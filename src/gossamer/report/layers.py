@@ -100,7 +100,7 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
     weights = all_weights(model)
     measured = {n: w for n, w in weights.items() if n.endswith("weight") and _is_measured(w.module)}
-    seen = shapes_of(model, example, measured)
+    seen = shapes_of(model, example, {name: [m for m, _ in weight.places] for name, weight in measured.items()})
     for name, weight in weights.items():
         module: Any = weight.module if name in measured else None
         if not (weight.is_sparse or (weight.places[0][1] == "weight" and _is_layer(weight.module))):

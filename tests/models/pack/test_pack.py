@@ -13,7 +13,7 @@ from gossamer.models.pack.tune import fitting
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(pack_tune, "_file", lambda: tmp_path / "pack.json")
-    monkeypatch.setattr(pack_tune, "_SECONDS", 0.001)
+    monkeypatch.setattr(pack_tune, "SECONDS", 0.001)
 
 
 def model():

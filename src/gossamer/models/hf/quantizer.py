@@ -22,11 +22,13 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked, Structure, as_format
+from gossamer.models.dynamic_int8 import DynamicInt8Linear, expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
 from gossamer.models.loading import format_of
 from gossamer.models.modules import SparseModule
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
+_OURS = SparseModule, DynamicInt8Linear
 #: Version of what is written under "sparsity_config". 3: parts of a weight are parameters and buffers of its module.
 VERSION = 3
 
@@ -46,6 +48,7 @@ class SparsityConfig(QuantizationConfigMixin):
         sparsity_config: dict[str, Any] | None = None,
         masked: list[str] | None = None,
         int8: list[str] | None = None,
+        packed: dict[str, int] | None = None,
         version: int = VERSION,
         quant_method: str = "gossamer",
     ) -> None:
@@ -53,6 +56,7 @@ class SparsityConfig(QuantizationConfigMixin):
         self.version = version
         self.sparsity_config = sparsity_config or {}
         self.masked, self.int8 = masked or [], int8 or []
+        self.packed = packed or {}  # layers in eight bits, each with the number of its bytes
         if version != VERSION:
             raise ValueError(
                 f"config.json describes sparse weights in version {version}; this gossamer reads version {VERSION}. "
@@ -97,14 +101,16 @@ class SparseQuantizer(HfQuantizer):
         """Return the state of the model as it is; note in the config which weights are stored."""
         sparse, state = sparse_weights(model), model.state_dict()
         stored = {name: weight for name, weight in sparse.items() if weight.held is not None and weight.held.is_stored}
-        if sparse:
+        packed = {n: m.packed.numel() for n, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
+        if sparse or packed:
             int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
             records = {name: _record(weight) for name, weight in stored.items()}
             masked = [name for name in sparse if name not in stored]
-            model.config.quantization_config = SparsityConfig(records, masked, int8)
+            model.config.quantization_config = SparsityConfig(records, masked, int8, packed)
         elif isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
             del model.config.quantization_config  # dense by now: an ordinary model
         empty = {name: torch.empty(0) for weight in stored.values() for name in weight.names}
+        empty |= {f"{name}.weight": torch.empty(0) for name in packed}
         return {**_unshared(state), **empty}, {"format": "pt", "gossamer": json.dumps(_page(stored))}
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
@@ -112,6 +118,9 @@ class SparseQuantizer(HfQuantizer):
         config = self.quantization_config
         for name in config.int8:  # of the model that was saved: a head has its base's prefix
             expect_int8(model, {name, name.removeprefix(prefix), prefix + name})
+        for name, size in config.packed.items():
+            for form in expect_packed(model, dict.fromkeys((name, name.removeprefix(prefix), prefix + name), size)):
+                model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(form)}.weight$")
         for weight, record in _known(model, config.sparsity_config):
             _make_room(weight, record)
             model._keys_to_ignore_on_load_unexpected.update(f"^{re.escape(name)}$" for name in weight.names)
@@ -130,6 +139,9 @@ class SparseQuantizer(HfQuantizer):
             module, name = weight.places[0]
             if held.is_stored and format_of(module._buffers[f"{name}_format"]) != held.format:  # type: ignore[arg-type]
                 raise ValueError(f"{weight.name} is of another format in config.json than in the file")
+        for module in model.modules():
+            if isinstance(module, DynamicInt8Linear):
+                module.check()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
         tell(model)
@@ -181,7 +193,7 @@ def _make_room(weight: Weight, record: Any) -> None:
 
 def tell(model: Any) -> None:
     """Let a transformers model know who saves and loads its sparse weights."""
-    if getattr(model, "hf_quantizer", None) is None and any(isinstance(m, SparseModule) for m in model.modules()):
+    if getattr(model, "hf_quantizer", None) is None and any(isinstance(m, _OURS) for m in model.modules()):
         model.hf_quantizer = SparseQuantizer(SparsityConfig())
 
 

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked
 from gossamer.kernels.rows.operators import STORED
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import fuse_
 from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
+from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.tune import Timing, fastest, fitting, guess, measure
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight, all_weights
@@ -109,7 +111,8 @@ def pack_(
     Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
     dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
     without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
-    (:func:`gossamer.models.fuse_`).
+    (:func:`gossamer.models.fuse_`). A layer that ``gs.quantize_(model, "int8")`` made keeps its numbers: the layouts of
+    its bytes are measured, and "dense us" is what it would take in float32.
 
     Parameters
     ----------
@@ -138,10 +141,16 @@ def pack_(
     from rich.console import Console
 
     weights, skipped = _weights(model)
-    shapes = _shapes(model, example_inputs, weights)
+    eight = int8_layers(model)
+    places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
+    shapes = _shapes(model, example_inputs, places | {name: [layer] for name, layer in eight.items()})
     layers = []
-    for name, weight in watched("packing", weights.items(), show_progress):
+    for name, weight in watched("packing", (weights | eight).items(), show_progress):
         seen = sorted(shapes.get(name, ()))
+        if isinstance(weight, DynamicInt8Linear):
+            seen = seen or [(count, weight.in_features) for count in _TOKENS]
+            layers.append(_pack_int8(name, weight, seen, tune, even=name not in shapes))
+            continue
         if not isinstance(weight.module, nn.Conv2d):
             inputs = weight.shape[0 if inputs_first(weight.module) else 1]
             seen = seen or [(count, inputs) for count in _TOKENS]
@@ -201,16 +210,16 @@ def _pruned(weight: Weight) -> bool:
 
 
 @contextmanager
-def _watching(weights: dict[str, Weight]) -> Iterator[dict[str, set[tuple[int, ...]]]]:
+def _watching(places: dict[str, list[nn.Module]]) -> Iterator[dict[str, set[tuple[int, ...]]]]:
     shapes: dict[str, set[tuple[int, ...]]] = {}
     hooks = []
-    for name, weight in weights.items():
+    for name, modules in places.items():
 
         def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
             x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
             shapes.setdefault(name, set()).add(tuple(x.shape))
 
-        hooks += [module.register_forward_pre_hook(note) for module, _ in weight.places]
+        hooks += [module.register_forward_pre_hook(note) for module in modules]
     try:
         yield shapes
     finally:
@@ -218,14 +227,14 @@ def _watching(weights: dict[str, Weight]) -> Iterator[dict[str, set[tuple[int, .
             hook.remove()
 
 
-def _shapes(model: nn.Module, inputs: Any, weights: dict[str, Weight]) -> dict[str, set[tuple[int, ...]]]:
+def _shapes(model: nn.Module, inputs: Any, places: dict[str, list[nn.Module]]) -> dict[str, set[tuple[int, ...]]]:
     """Return the shapes that each layer sees in one call of the model."""
     if inputs is None:
         return {}
     training = {m: m.training for m in model.modules()}
     model.eval()  # dropout would draw random numbers, batch norm would learn from the example
     try:
-        with _watching(weights) as shapes, torch.no_grad():
+        with _watching(places) as shapes, torch.no_grad():
             if isinstance(inputs, dict):
                 model(**inputs)
             else:
@@ -275,6 +284,18 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: b
         weight.sparse().nbytes,
         dense.numel() * dense.element_size(),
     )
+
+
+def _pack_int8(
+    name: str, layer: DynamicInt8Linear, shapes: list[tuple[int, ...]], tune: bool, even: bool
+) -> PackedLayer:
+    shape, mask = (layer.out_features, layer.in_features), layer.mask()
+    sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
+    best, before, seconds = fastest_layout(layer, shapes, tune, even)
+    layer.repack(best)
+    tokens = tuple(torch.Size(s[:-1]).numel() for s in shapes)
+    times = before * 1e6, seconds * 1e6
+    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, layer.packed.numel(), 4 * mask.numel())
 
 
 def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:

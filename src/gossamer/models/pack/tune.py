@@ -22,7 +22,8 @@ from gossamer.models.pack.turns import in_turns
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import recognise
 
-_SECONDS = 0.03  # of measuring for each format and number of tokens, at least
+#: Of measuring, for each format and number of tokens, at least.
+SECONDS = 0.03
 _MARGIN = 1.03
 _MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
 
@@ -97,8 +98,8 @@ def measure(
     even: bool,
 ) -> dict[Format, Timing]:
     """Measure dense and every format, in turns; what this machine has measured before is known."""
-    key = _key(dense, mask, formats, shapes)
-    known = _load().get(key)
+    key = key_of(dense, mask, formats, shapes)
+    known = load_known().get(key)
     if known is not None:
         return _from_cache(known, dense, mask, even)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
@@ -109,14 +110,14 @@ def measure(
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.device, dense.dtype)
             for format, seconds in timed(x, weights, call).items():
                 times[format] += (seconds,)
-    _store(key, {str(f): seconds for f, seconds in times.items()})
+    store_known(key, {str(f): seconds for f, seconds in times.items()})
     return {f: Timing(seconds, weights[f]) for f, seconds in times.items()}
 
 
 def _interleaved(
     x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
 ) -> dict[Format, float]:
-    return in_turns({format: partial(call, x, weight) for format, weight in weights.items()}, _SECONDS, Dense())
+    return in_turns({format: partial(call, x, weight) for format, weight in weights.items()}, SECONDS, Dense())
 
 
 def guess(
@@ -132,7 +133,7 @@ def guess(
         if dense.is_cuda:
             return pack_gpu.guess(format, rows, cols, kept, count, dense.element_size())
         if isinstance(format, Dense):
-            return _dense_seconds(rows, cols, count)
+            return dense_seconds(rows, cols, count)
         return _packed_seconds(format, rows, cols, kept, count)
 
     made = {format: Timing(tuple(seconds(format, t) for t in tokens)) for format in (Dense(), *formats)}
@@ -141,7 +142,8 @@ def guess(
     return made
 
 
-def _dense_seconds(rows: int, cols: int, tokens: int) -> float:
+def dense_seconds(rows: int, cols: int, tokens: int) -> float:
+    """Estimate the seconds of a dense float32 layer."""
     return 2.5e-6 + max(rows * cols * 4 / 50e9, 2 * rows * cols * tokens / (100e9 * tokens / (tokens + 5)))
 
 
@@ -166,7 +168,8 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 # -- what this machine has measured
 
 
-def _key(dense: Tensor, mask: Tensor, formats: Sequence[Format], shapes: Sequence[tuple[int, ...]]) -> str:
+def key_of(dense: Tensor, mask: Tensor, formats: Sequence[object], shapes: Sequence[tuple[int, ...]]) -> str:
+    """Return what the times of some formats of a weight are known by."""
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
     kind = "each"  # a list of times, one for each shape: a cache of an older version has their sum
     what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), kind)
@@ -196,7 +199,8 @@ def _file() -> Path:
     return native.cache_dir() / "pack.json"
 
 
-def _load() -> dict[str, dict[str, list[float]]]:
+def load_known() -> dict[str, dict[str, list[float]]]:
+    """Return all that this machine has measured."""
     try:
         known = json.loads(_file().read_text())
         return known if isinstance(known, dict) else {}
@@ -204,12 +208,13 @@ def _load() -> dict[str, dict[str, list[float]]]:
         return {}
 
 
-def _store(key: str, seconds: dict[str, tuple[float, ...]]) -> None:
+def store_known(key: str, seconds: dict[str, tuple[float, ...]]) -> None:
+    """Keep what was measured."""
     try:
         folder = _file().parent
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, suffix=".json") as file:
-            json.dump({**_load(), key: seconds}, file, indent=1)
+            json.dump({**load_known(), key: seconds}, file, indent=1)
         os.replace(file.name, _file())
     except OSError:
         pass  # a cache that can't be written is only slower

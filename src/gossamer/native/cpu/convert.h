@@ -1,6 +1,6 @@
 // bfloat16 to float32 and back.
 
-static void widen(const Bf16* from, float* to, int64_t count) {
+[[maybe_unused]] static void widen(const Bf16* from, float* to, int64_t count) {
   int64_t i = 0;
   for (; i + WIDTH <= count; i += WIDTH) store<WIDTH>(to + i, load<WIDTH>(from + i));
   for (; i < count; i++) to[i] = from[i];

@@ -1,10 +1,14 @@
 // Which kernels this processor runs, and each thread's scratch memory. Built for the oldest processor.
 #include <cstdlib>
-
 #include <cstring>
 #include <initializer_list>
 #include <new>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include "int8.h"
 #include "rows.h"
 
 namespace gossamer {
@@ -22,9 +26,15 @@ const Kernels* kernels_named(const char* name) {
   return nullptr;
 }
 
+// $GOSSAMER_ISA names a set of int8 kernels, or one of the others: avx512 stands for the best int8 that has such vectors.
+static const char* widest_of(const char* asked) {
+  if (!strncmp(asked, "avx512", 6)) return "avx512";
+  return strcmp(asked, "avxvnni") ? asked : "avx2";
+}
+
 static const Kernels* choose() {
   if (const char* asked = getenv("GOSSAMER_ISA"))
-    if (const Kernels* found = kernels_named(asked)) return found;
+    if (const Kernels* found = kernels_named(widest_of(asked))) return found;
   for (const char* name : {"avx512", "avx2"})
     if (const Kernels* found = kernels_named(name)) return found;
   return &kernels_baseline;
@@ -38,6 +48,34 @@ bool wide_panels() {
 
 const Kernels& kernels() {
   static const Kernels* chosen = choose();
+  return *chosen;
+}
+
+const Int8Kernels* int8_kernels_named(const char* name) {
+  if (!strcmp(name, "baseline")) return &int8_baseline;
+#if defined(__x86_64__)
+  const bool avx2 = kernels_named("avx2"), avx512 = kernels_named("avx512") && __builtin_cpu_supports("avx512vnni");
+  if (!strcmp(name, "avx2")) return avx2 ? &int8_avx2 : nullptr;
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  const bool leaf = __get_cpuid_count(7, 1, &a, &b, &c, &d);
+  if (!strcmp(name, "avxvnni")) return avx2 && leaf && (a >> 4 & 1) ? &int8_avxvnni : nullptr;
+  if (!strcmp(name, "avx512vnni")) return avx512 ? &int8_avx512vnni : nullptr;
+  if (!strcmp(name, "avx512vbmi")) return avx512 && __builtin_cpu_supports("avx512vbmi") ? &int8_avx512vbmi : nullptr;
+#endif
+  return nullptr;
+}
+
+static const Int8Kernels* choose_int8() {
+  const char *asked = getenv("GOSSAMER_ISA"), *names[] = {"avx512vbmi", "avx512vnni", "avxvnni", "avx2"};
+  if (asked)
+    if (const Int8Kernels* found = int8_kernels_named(asked)) return found;
+  for (const char* name : names)
+    if (const Int8Kernels* found = int8_kernels_named(name)) return found;
+  return &int8_baseline;
+}
+
+const Int8Kernels& int8_kernels() {
+  static const Int8Kernels* chosen = choose_int8();
   return *chosen;
 }
 

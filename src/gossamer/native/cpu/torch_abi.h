@@ -137,7 +137,7 @@ inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32)
   int64_t strides[DIMS];
   strides[dims ? dims - 1 : 0] = 1;
   for (int64_t d = dims - 2; d >= 0; d--) strides[d] = strides[d + 1] * sizes[d + 1];
-  const int64_t bytes = (dims ? strides[0] * sizes[0] : 1) * (dtype == BFLOAT16 ? 2 : 4);
+  const int64_t bytes = (dims ? strides[0] * sizes[0] : 1) * (dtype == UINT8 ? 1 : dtype == BFLOAT16 ? 2 : 4);
   Handle out;
   if (Large::suits(bytes)) {
     const Large memory(bytes);

@@ -1,0 +1,195 @@
+"""Layers in eight bits: sparse and dense, against torch's dynamic int8, onnxruntime's, and dense float32.
+
+    python benchmarks/int8.py                      all of it; writes results/int8.json and prints the tables of the docs
+    python benchmarks/int8.py --shape 768x768 --threads 1 --tokens 1 128
+
+All are called as a module (onnxruntime by bound inputs and outputs), in turns of about half a millisecond; the fastest
+turn counts. With one thread that is CPU time, which other programs on the machine don't count in; with two it is wall
+time. Of our layouts for a pattern the fastest counts: ``gs.pack_`` measures them and takes it. It needs the extra
+``bench``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnx
+import onnxruntime as ort
+import torch
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from torch import Tensor, nn
+
+from gossamer import native
+from gossamer.kernels.int8.layout import Layout, layouts, pack_as
+from gossamer.kernels.int8.weight import rounded
+from gossamer.models import DynamicInt8Linear
+from gossamer.patterns import as_pattern
+
+SHAPES = ((768, 768), (3072, 768), (768, 3072))
+TOKENS = (1, 16, 128, 1024)
+PATTERNS = {
+    "unstructured": {50: "50%", 75: "75%", 90: "90%"},
+    "1x4 blocks": {50: "block 1x4 50%", 75: "block 1x4 75%", 90: "block 1x4 90%"},
+    "n:m": {50: "2:4", 75: "1:4", 90: "1:10"},
+    "grouped n:m": {50: "2:4:g16", 75: "1:4:g16", 90: "1:10:g16"},
+}
+_TURN, _MOST, _PATIENCE = 0.5e-3, 40, 0.8  # seconds of a turn, turns, and seconds for each function
+OURS, TORCH, ORT, FLOAT = "ours, dense int8", "torch int8 dynamic", "onnxruntime int8", "torch float32"
+
+
+def timed(functions: dict[str, Callable[[], Any]], cpu: bool) -> dict[str, float]:
+    """Seconds of each function: the fastest turn of many, interleaved."""
+    clock = time.process_time if cpu else time.perf_counter
+    calls, best = {}, dict.fromkeys(functions, math.inf)
+    for name, function in functions.items():
+        took = math.inf
+        for _ in range(5):
+            begin = time.perf_counter()
+            function()
+            took = min(took, time.perf_counter() - begin)
+        calls[name] = max(1, int(_TURN / took))
+    begin, turns = time.perf_counter(), 0
+    while turns < 8 or (turns < _MOST and time.perf_counter() - begin < _PATIENCE * len(functions)):
+        for name, function in functions.items():
+            start = clock()
+            for _ in range(calls[name]):
+                function()
+            best[name] = min(best[name], (clock() - start) / calls[name])
+        turns += 1
+    return best
+
+
+def by_onnxruntime(weight: Tensor, bias: Tensor, x: Tensor, threads: int) -> Callable[[], Any]:
+    """A call of onnxruntime's dynamic int8 for a linear layer, scales for each row."""
+    helper, array = onnx.helper, onnx.numpy_helper.from_array
+    shapes = {"x": list(x.shape), "y": [x.shape[0], weight.shape[0]]}
+    ends = {n: helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, shape) for n, shape in shapes.items()}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["xw"]), helper.make_node("Add", ["xw", "b"], ["y"])]
+    constants = [array(weight.t().contiguous().numpy(), "w"), array(bias.numpy(), "b")]
+    graph = helper.make_graph(nodes, "linear", [ends["x"]], [ends["y"]], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads would take time from the others
+    with TemporaryDirectory() as folder:
+        onnx.save(model, f"{folder}/float.onnx")
+        quantize_dynamic(f"{folder}/float.onnx", f"{folder}/int8.onnx", per_channel=True, weight_type=QuantType.QInt8)
+        session = ort.InferenceSession(f"{folder}/int8.onnx", options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x.numpy())
+    binding.bind_output("y", "cpu")
+    return lambda: session.run_with_iobinding(binding)
+
+
+def others(weight: Tensor, bias: Tensor, x: Tensor, threads: int) -> dict[str, Callable[[], Any]]:
+    """What a user would take instead."""
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    layer.weight, layer.bias = nn.Parameter(weight), nn.Parameter(bias)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch.ao tells to go to torchao
+        small = torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear}, torch.qint8)[0]
+    calls = {FLOAT: lambda: layer(x), TORCH: lambda: small(x), ORT: by_onnxruntime(weight, bias, x, threads)}
+    return calls
+
+
+def ours(shape: tuple[int, int], bias: nn.Parameter) -> dict[str, DynamicInt8Linear]:
+    """A layer for each pattern, sparsity and layout, and a dense one."""
+    weight = torch.randn(shape)
+    made = {OURS: DynamicInt8Linear(pack_as(rounded(weight), weight != 0, Layout("dense")), bias, shape)}
+    for pattern, by_sparsity in PATTERNS.items():
+        for sparsity, text in by_sparsity.items():
+            mask = as_pattern(text).select(weight.abs())
+            for layout in layouts(mask)[1:]:
+                packed = pack_as(rounded(weight * mask), mask, layout)
+                made[f"{pattern}|{sparsity}|{layout}"] = DynamicInt8Linear(packed, bias, shape)
+    return made
+
+
+def run(shapes: Iterable[tuple[int, int]], threads: Iterable[int], tokens: Iterable[int]) -> list[dict[str, Any]]:
+    """Measure; a row for each layer, number of threads and tokens, in microseconds."""
+    rows: list[dict[str, Any]] = []
+    for shape in shapes:
+        bias = nn.Parameter(torch.randn(shape[0]), requires_grad=False)
+        layers = ours(shape, bias)
+        for count in threads:
+            torch.set_num_threads(count)
+            for token in tokens:
+                x = torch.randn(token, shape[1])
+                calls = others(torch.randn(shape), bias.detach(), x, count)
+                calls |= {name: lambda layer=layer, x=x: layer(x) for name, layer in layers.items()}
+                with torch.no_grad():
+                    found = timed(calls, cpu=count == 1)
+                us = {name: round(seconds * 1e6, 2) for name, seconds in found.items()}
+                rows.append({"shape": shape, "threads": count, "tokens": token, "us": us})
+                print(shape, count, token, {n: us[n] for n in (FLOAT, TORCH, ORT, OURS)}, flush=True)
+    return rows
+
+
+def best_of(us: dict[str, float], pattern: str, sparsity: int) -> float:
+    """Microseconds of the fastest layout of a pattern; dense counts too, as it does for pack_."""
+    found = [v for name, v in us.items() if name.startswith(f"{pattern}|{sparsity}|")]
+    return min([*found, us[OURS]])
+
+
+def mean(values: Iterable[float]) -> float:
+    """Geometric."""
+    logs = [math.log(v) for v in values]
+    return math.exp(sum(logs) / len(logs))
+
+
+def tables(rows: list[dict[str, Any]]) -> str:
+    """The results as Markdown: the better dense int8 of torch and onnxruntime over ours, mean over the shapes."""
+    lines = []
+    tokens, threads = (sorted({row[key] for row in rows}) for key in ("tokens", "threads"))
+    for count in threads:
+        some = {t: [r["us"] for r in rows if r["threads"] == count and r["tokens"] == t] for t in tokens}
+        header = " | ".join(f"{t} tokens" if t > 1 else "1 token" for t in tokens)
+        lines += [f"\n{count} thread{'s' if count > 1 else ''}:\n", f"| | {header} |", "|---|" + "--:|" * len(tokens)]
+
+        def row(name: str, ratio: Callable[[dict[str, float]], float], some: Any = some) -> str:
+            return f"| {name} | " + " | ".join(f"{mean(map(ratio, some[t])):.2f}" for t in tokens) + " |"
+
+        lines.append(row(FLOAT, lambda us: min(us[TORCH], us[ORT]) / us[FLOAT]))
+        lines.append(row(TORCH, lambda us: min(us[TORCH], us[ORT]) / us[TORCH]))
+        lines.append(row(ORT, lambda us: min(us[TORCH], us[ORT]) / us[ORT]))
+        lines.append(row(OURS, lambda us: min(us[TORCH], us[ORT]) / us[OURS]))
+        for pattern, by_sparsity in PATTERNS.items():
+            for s in by_sparsity:
+
+                def ratio(us: dict[str, float], pattern: str = pattern, s: int = s) -> float:
+                    return min(us[TORCH], us[ORT]) / best_of(us, pattern, s)
+
+                lines.append(row(f"{pattern}, {s} %", ratio))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", action="append", help="only this one, such as 768x3072; may be repeated")
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--tokens", type=int, nargs="*", default=TOKENS)
+    parser.add_argument("--out", type=Path, help="file for the results; results/int8.json if everything is measured")
+    options = parser.parse_args()
+    torch.manual_seed(0)
+    native.load()
+    pairs = [tuple(map(int, text.split("x"))) for text in options.shape or ()]
+    rows = run(pairs or SHAPES, options.threads, options.tokens)  # type: ignore[arg-type]
+    print(tables(rows))
+    everything = not options.shape and options.threads == [1, 2] and tuple(options.tokens) == TOKENS
+    out = options.out or (Path(__file__).parent / "results" / "int8.json" if everything else None)
+    if out is not None:
+        about = {"isa": native.int8_isa(), "torch": torch.__version__, "onnxruntime": ort.__version__}
+        text = ",\n".join(json.dumps(row) for row in rows)
+        out.write_text(f'{{\n"about": {json.dumps(about)},\n"rows": [\n{text}\n]\n}}\n')
+
+
+if __name__ == "__main__":
+    main()

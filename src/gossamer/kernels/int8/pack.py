@@ -1,0 +1,74 @@
+"""From a matrix of int8 and a mask to the bytes that the kernels read: dense, or blocks of 1x4 by lines."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from gossamer.kernels.int8.weight import DENSE, GROUP, LINES, Rounded, Sizes, check_cols, together
+
+_QUADS = 192  # columns of blocks of a tile: 24 KB for 32 tokens
+_ROWS = 128  # rows that are sorted by length
+
+
+def dense(weight: Rounded) -> Tensor:
+    """Return a matrix as it is.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8.unpack import unpack
+    >>> from gossamer.kernels.int8.weight import rounded
+    >>> unpack(dense(rounded(torch.eye(3, 5)))).tolist()
+    [[127, 0, 0, 0, 0], [0, 127, 0, 0, 0], [0, 0, 127, 0, 0]]
+    """
+    rows, cols = weight.values.shape
+    check_cols(cols)
+    padded = F.pad(weight.values, (0, -cols % 4, 0, -rows % GROUP))
+    values = padded.view(padded.shape[0] // GROUP, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
+    return together(Sizes(DENSE, rows, cols), weight.scale, values, sums_of(weight))
+
+
+def lines(weight: Rounded, mask: Tensor) -> Tensor:
+    """Return blocks of 1x4, for many tokens. Any mask is taken; a block is stored where one of its four is kept.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8.unpack import unpack
+    >>> from gossamer.kernels.int8.weight import parts, rounded
+    >>> w = torch.eye(3, 9).repeat_interleave(4, 1)
+    >>> packed = lines(rounded(w), w != 0)
+    >>> parts(packed).crd.tolist(), unpack(packed)[1, 3:9].tolist()
+    ([0, 1, 2, 9], [0, 127, 127, 127, 127, 0])
+    """
+    rows, cols = mask.shape
+    check_cols(cols)
+    block = min(_ROWS, -(-max(rows, 1) // GROUP) * GROUP)
+    quads, all_rows = -(-cols // 4), rows + -rows % block
+    kept = F.pad(mask, (0, -cols % 4, 0, -rows % block)).view(all_rows, quads, 4).any(2)
+    tiles = max(-(-quads // _QUADS), 1)
+    each = max(-(-quads // tiles), 1)
+    cut = (
+        F.pad(kept, (0, tiles * each - quads)).view(all_rows // block, block, tiles, each).transpose(1, 2)
+    )  # block, tile, row, quad
+    count = cut.sum(3)
+    order = count.argsort(dim=2, descending=True, stable=True)
+    steps = count.gather(2, order)[..., ::4].reshape(-1)  # of a unit of four rows, the first of which is the longest
+    pos = F.pad(steps.cumsum(0), (1, 0))
+    b, k, r, j = cut.nonzero(as_tuple=True)
+    slot = order.argsort(dim=2)[b, k, r]
+    step = pos[((b * tiles + k) * block + slot) // 4] + cut.cumsum(3)[b, k, r, j] - 1
+    crd = torch.full((int(pos[-1]), 4), each, dtype=torch.uint8)
+    crd[step, slot % 4] = j.to(torch.uint8)
+    padded = F.pad(weight.values, (0, -cols % 4, 0, all_rows - rows)).view(all_rows, quads, 4)
+    values = torch.zeros(*crd.shape, 4, dtype=torch.int8)
+    values[step, slot % 4] = padded[b * block + r, k * each + j]
+    sizes = Sizes(LINES, rows, cols, each, block, steps=crd.shape[0])
+    return together(sizes, weight.scale, values, sums_of(weight), pos.int(), crd, order.to(torch.uint8))
+
+
+def sums_of(weight: Rounded) -> Tensor:
+    """Return the sum of each row."""
+    return weight.values.sum(1, dtype=torch.int32)

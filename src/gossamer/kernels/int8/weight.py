@@ -1,0 +1,203 @@
+"""An int8 weight as the kernels read it: one array of bytes, its parts, and the rounding of a float weight.
+
+``src/gossamer/native/cpu/int8.h`` says what the parts of each kind hold. A weight is ``scale[row] * v`` with an int8
+``v`` in -127 .. 127: symmetric, so that 0 stays 0 and the pattern stays the pattern.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+DENSE, LOOKUP, LINES = 0, 1, 2
+KINDS = ("dense", "lookup", "lines")
+#: What a weight begins with: eight bits, version 1.
+HEAD = 0x3130386574687367
+_HEAD_BYTES = 128
+GROUP, WINDOW = 16, 64
+#: Rows whose sums a lookup keeps between tiles.
+BLOCK = 768
+#: What crd is where a place of a lookup is not used.
+UNUSED = 255
+#: int32 sums of 127 * 254 can't overflow up to here.
+MOST_COLS = 65536
+_LEAST = torch.finfo(torch.float32).tiny
+
+
+class Sizes(NamedTuple):
+    """The numbers that a weight begins with, behind HEAD."""
+
+    kind: int
+    rows: int
+    cols: int
+    lines: int = 1
+    stride: int = WINDOW
+    """Lookup: columns from one window to the next. Lines: rows of a block."""
+    tall: int = 1
+    wide: int = 1
+    window: int = WINDOW
+    steps: int = 0
+
+    @property
+    def groups(self) -> int:
+        """Groups of sixteen units of a lookup, or blocks of rows of lines."""
+        each = self.stride if self.kind == LINES else GROUP * self.tall
+        return -(-self.rows // each)
+
+    @property
+    def places(self) -> int:
+        """Columns that a step names."""
+        return 4 if self.kind == LINES else WINDOW // self.wide
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of columns."""
+        every = -(-self.cols // 4) if self.kind == LINES else window_count(self.cols, self.stride, self.window)
+        return max(-(-every // self.lines), 1)
+
+
+class Parts(NamedTuple):
+    """The arrays of a weight: views of its bytes."""
+
+    sizes: Sizes
+    scale: Tensor
+    sum: Tensor
+    pos: Tensor
+    crd: Tensor
+    line: Tensor
+    """Lookup: the window of each step. Lines: the row of each slot."""
+    values: Tensor
+
+
+def window_count(cols: int, stride: int, window: int) -> int:
+    """Return how many windows a lookup has.
+
+    Examples
+    --------
+    >>> window_count(64, 32, 64), window_count(65, 32, 64), window_count(768, 40, 64)
+    (1, 2, 19)
+    """
+    return 1 if cols <= window else -(-(cols - window) // stride) + 1
+
+
+def together(sizes: Sizes, scale: Tensor, values: Tensor, sums: Tensor, *index: Tensor) -> Tensor:
+    """Return the bytes of a weight of these parts; ``index`` is pos, crd and line unless it is dense."""
+    head = torch.tensor([HEAD, *sizes, *[0] * (_HEAD_BYTES // 8 - 1 - len(sizes))], dtype=torch.int64)
+    arrays = [head, scale.float(), sums.int(), *index, values]
+    return torch.cat([_padded(array.contiguous().view(-1).view(torch.uint8)) for array in arrays])
+
+
+def _padded(data: Tensor) -> Tensor:
+    return F.pad(data, (0, -data.numel() % 64))
+
+
+def parts(weight: Tensor) -> Parts:
+    """Return the arrays of a weight.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8 import pack
+    >>> w = torch.eye(3)
+    >>> parts(pack.dense(rounded(w))).sizes[:3]
+    (0, 3, 3)
+    """
+    if weight.dtype is not torch.uint8 or weight.dim() != 1 or weight.numel() < _HEAD_BYTES:
+        raise ValueError(f"an int8 weight is a vector of 128 uint8 or more, not {weight.dtype} {tuple(weight.shape)}")
+    head, *numbers = weight[:_HEAD_BYTES].view(torch.int64).tolist()
+    if head != HEAD:
+        raise ValueError("these bytes are no int8 weight, or one of another version")
+    sizes = Sizes(*numbers[: len(Sizes._fields)])
+    check_sizes(sizes)
+    dense, lines = sizes.kind == DENSE, sizes.kind == LINES
+    units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
+    crd = 0 if dense else sizes.steps * sizes.places
+    values = (
+        sizes.groups * GROUP * -(-sizes.cols // 4) * 4
+        if dense
+        else sizes.steps * (16 if lines else WINDOW * sizes.tall)
+    )
+    rows = (sizes.rows, torch.float32), (sizes.rows, torch.int32)
+    index = (
+        (0 if dense else units + 1, torch.int32),
+        (crd, torch.uint8),
+        (units * 4 if lines else sizes.steps, torch.uint8),
+    )
+    found, at = [], _HEAD_BYTES
+    for count, dtype in (*rows, *index, (values, torch.int8)):
+        size = count * dtype.itemsize
+        if at + size > weight.numel():
+            raise ValueError(f"an int8 weight of {weight.numel()} bytes ends too early for {sizes}")
+        found.append(weight[at : at + size].view(dtype))
+        at += size + -size % 64
+    if at != weight.numel():
+        raise ValueError(f"an int8 weight of {weight.numel()} bytes is too long for {sizes}")
+    return Parts(sizes, *found)
+
+
+def check_sizes(sizes: Sizes) -> None:
+    """Raise ValueError where the sizes of a weight make no sense; as native/cpu/int8_weight.cpp.
+
+    Examples
+    --------
+    >>> check_sizes(Sizes(7, 1, 1))
+    Traceback (most recent call last):
+    ValueError: kind=7 must be 0 dense, 1 lookup or 2 lines
+    """
+    if sizes.kind not in range(len(KINDS)):
+        raise ValueError(f"kind={sizes.kind} must be 0 dense, 1 lookup or 2 lines")
+    check_cols(sizes.cols)
+    if not (0 <= sizes.rows <= 1 << 31 and sizes.cols >= 0 and 0 <= sizes.steps <= 1 << 31):
+        raise ValueError(f"{sizes} has negative or too large numbers")
+    if sizes.kind == DENSE:
+        return
+    if not 1 <= sizes.lines <= 254:
+        raise ValueError(f"lines={sizes.lines} must lie in 1 .. 254")
+    if sizes.kind == LINES and sizes.stride not in range(GROUP, 257, GROUP):
+        raise ValueError(f"stride={sizes.stride}, the rows of a block, must be 16, 32 .. 256")
+    if sizes.kind == LOOKUP:
+        blocks = {sizes.tall, sizes.wide} <= {1, 4} and sizes.stride % sizes.wide == sizes.window % sizes.wide == 0
+        if not (blocks and 0 < sizes.stride <= sizes.window <= WINDOW):
+            raise ValueError(f"{sizes}: tall and wide are 1 or 4, 0 < stride <= window <= {WINDOW}, multiples of wide")
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A matrix of int8 and the scale of each row."""
+
+    values: Tensor
+    scale: Tensor
+
+
+def rounded(weight: Tensor) -> Rounded:
+    """Return a float matrix as int8 with a scale for each row, its largest absolute value over 127.
+
+    A value moves by at most half a scale. A row of zeros has the scale 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> small = rounded(torch.tensor([[0.0, -2.0, 1.0], [0.0, 0.0, 0.0]]))
+    >>> small.values.tolist(), small.scale.tolist()
+    ([[0, -127, 64], [0, 0, 0]], [0.015748031437397003, 1.0])
+    """
+    if weight.dim() != 2:
+        raise ValueError(f"a matrix is needed, not {weight.dim()} dimensions")
+    values = weight.detach().float()
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("the weight holds values that are not finite: they have no int8")
+    most = values.abs().amax(1) if values.shape[1] else values.new_zeros(values.shape[0])
+    scale = torch.where(most > 0, (most / 127).clamp(min=_LEAST), 1.0)
+    return Rounded((values / scale[:, None]).round().clamp(-127, 127).to(torch.int8), scale)
+
+
+def check_cols(cols: int) -> None:
+    """Raise ValueError where int32 sums might overflow."""
+    if cols > MOST_COLS:
+        raise ValueError(
+            f"{cols} columns: sums of int8 products are exact in 32 bits up to {MOST_COLS}, cut the weight"
+        )

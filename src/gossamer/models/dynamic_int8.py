@@ -1,0 +1,213 @@
+"""Linear layers in eight bits: int8 weights, and activations that are rounded to eight bits token by token.
+
+A weight is dense or sparse, an int8 times the scale of its row, and is held as the bytes that the kernels read
+(:mod:`gossamer.kernels.int8`). An activation is one of 255 levels between the smallest and the largest value of its
+token. Sums are exact. Nothing has to be calibrated.
+
+What it costs in accuracy is bounded: with weights w, their scales s and the scale t of a token x, output r moves by at
+most ``s[r] / 2 * sum(|x|) + t / 2 * sum(|w[r]|) + n * s[r] * t / 4``, sums over the n columns that row r keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer import native
+from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as, usual
+from gossamer.kernels.int8.linear import int8_linear
+from gossamer.kernels.int8.unpack import check
+from gossamer.kernels.int8.weight import parts, rounded
+from gossamer.models.modules import dense_class
+from gossamer.models.names import Where, chosen, inputs_first
+from gossamer.models.surgery import made_sparse, put
+from gossamer.models.weights import Weight, all_weights
+
+
+class DynamicInt8Linear(nn.Module):
+    """x @ weight.T + bias with weights and activations in eight bits.
+
+    Made by ``gs.quantize_(model, "int8")``. It is for inference: gradients go through it to ``x`` and the bias as if
+    nothing were rounded; the weight has none.
+
+    Parameters
+    ----------
+    packed
+        The weight's bytes, :func:`gossamer.kernels.int8.layout.pack_as`.
+    bias
+        Or None.
+    shape
+        Outputs and inputs.
+    inputs_first
+        Was it a Conv1D of transformers? Then it is one again when it is dense.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = gs.quantize_(torch.nn.Sequential(torch.nn.Linear(64, 32)), "int8")
+    >>> model[0]
+    DynamicInt8Linear(in_features=64, out_features=32, bias=True, int8 dense)
+    >>> model(torch.randn(5, 64)).shape
+    torch.Size([5, 32])
+    """
+
+    packed: Tensor
+    bias: nn.Parameter | None
+
+    def __init__(
+        self, packed: Tensor, bias: nn.Parameter | None, shape: tuple[int, int], inputs_first: bool = False
+    ) -> None:
+        super().__init__()
+        self.out_features, self.in_features = shape
+        self.inputs_first = inputs_first
+        self.kernels = native.load()  # asked once: a trace can't
+        self.register_buffer("packed", packed)
+        self.register_parameter("bias", bias)
+
+    @property
+    def layout(self) -> Layout:
+        """How the bytes are arranged."""
+        return layout_of(self.packed)
+
+    @property
+    def weight(self) -> Tensor:
+        """The float32 weight that the bytes stand for, [outputs, inputs]; made when it is asked for."""
+        return dense_of(self.packed.cpu()).to(self.packed.device)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the layer's output, of the type of ``x``."""
+        packed: Any = self._buffers["packed"]  # a lookup by attribute takes half a microsecond longer
+        if self.kernels and packed.is_cpu:
+            return int8_linear(x, packed, self.out_features, self._parameters["bias"])
+        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
+
+    def mask(self) -> Tensor:
+        """Return where the weight has values; of a dense layout, where they are not 0."""
+        return as_rounded(self.packed)[1]
+
+    @property
+    def nnz(self) -> int:
+        """Values that are stored: of a dense layout, all."""
+        dense = self.layout.kind == "dense"
+        return self.out_features * self.in_features if dense else int(self.mask().sum())
+
+    def repack(self, layout: Layout) -> None:
+        """Arrange the bytes in another way."""
+        self.packed = pack_as(*as_rounded(self.packed), layout)
+
+    def as_dense(self) -> nn.Module:
+        """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
+        return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
+
+    def check(self) -> None:
+        """Raise ValueError if the bytes, which may come from a file, are not those of such a weight."""
+        check(self.packed)
+        sizes = parts(self.packed).sizes
+        if (sizes.rows, sizes.cols) != (self.out_features, self.in_features):
+            wanted = f"{self.out_features} x {self.in_features}"
+            raise ValueError(f"the int8 weight is {sizes.rows} x {sizes.cols}, and the layer {wanted}")
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        given = state_dict.get(f"{prefix}packed")
+        if isinstance(given, Tensor):  # another pattern or layout may have more bytes, or fewer
+            loaded = DynamicInt8Linear(given, None, (self.out_features, self.in_features))
+            if not given.is_meta:
+                loaded.check()
+            self.packed = torch.empty_like(given, device=self.packed.device)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+        return shape if self.packed.is_meta else f"{shape}, {self.layout}"
+
+
+def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -> nn.Module:
+    """Return a Linear with this weight, [outputs, inputs]; or transformers' Conv1D.
+
+    Examples
+    --------
+    >>> import torch
+    >>> dense_layer(torch.ones(2, 3), None, inputs_first=False)
+    Linear(in_features=3, out_features=2, bias=False)
+    """
+    with torch.device("meta"):
+        if inputs_first:
+            from transformers.pytorch_utils import Conv1D
+
+            made: nn.Module = Conv1D(*weight.shape)
+        else:
+            made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    made.weight = nn.Parameter(weight.t().contiguous() if inputs_first else weight, requires_grad=False)
+    made.bias = bias  # type: ignore[assignment]
+    return made
+
+
+def quantize_dynamic_(model: nn.Module, where: Where) -> nn.Module:
+    """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
+    weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
+    if not weights:
+        raise ValueError(f"{type(model).__name__} has no linear layer on a CPU with a weight of its own")
+    made: dict[int, DynamicInt8Linear] = {}
+    for name in chosen(weights, where):
+        made |= {id(module): layer for module, layer in quantized(weights[name])}
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if id(module) in made and not path:
+            return made[id(module)]
+        if id(module) in made:
+            put(model, path, made[id(module)])
+    made_sparse(model)
+    return model
+
+
+@torch.no_grad()
+def quantized(weight: Weight) -> list[tuple[nn.Module, DynamicInt8Linear]]:
+    """Return each module with this weight, and a layer in eight bits for it, in the layout that is mostly the fastest.
+
+    Layers that are tied hold the same bytes.
+    """
+    turned = inputs_first(weight.module)
+    dense, mask = weight.dense(), weight.mask() if weight.is_sparse else weight.dense() != 0
+    dense, mask = (dense.t(), mask.t()) if turned else (dense, mask)
+    packed, shape = pack_as(rounded(dense), mask, usual(mask)), (mask.shape[0], mask.shape[1])
+    layers: Any = [module for module, _ in weight.places]
+    return [(m, DynamicInt8Linear(packed, m.bias, shape, turned).train(m.training)) for m in layers]
+
+
+def _suits(weight: Weight) -> bool:
+    """Is it the weight of linear layers alone? One that is tied to an embedding is not."""
+    linear = all(n == "weight" and (dense_class(m) is nn.Linear or inputs_first(m)) for m, n in weight.places)
+    return linear and weight.parameter.is_floating_point() and weight.parameter.is_cpu
+
+
+def check_packed(model: nn.Module, name: str, tensor: Tensor) -> None:
+    """Raise ValueError if a tensor of a file, under this name, is to be the bytes of a layer and can't."""
+    path, _, last = name.rpartition(".")
+    layer = model.get_submodule(path)
+    if last == "packed" and isinstance(layer, DynamicInt8Linear):
+        DynamicInt8Linear(tensor, None, (layer.out_features, layer.in_features)).check()
+
+
+def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Module]:
+    """Put an empty DynamicInt8Linear of so many bytes where a linear layer of this name is; return what was there."""
+    taken = {}
+    for name, size in sizes.items():
+        try:
+            layer: Any = model.get_submodule(name)
+        except AttributeError:
+            continue  # whoever loads says that it is missing
+        turned = inputs_first(layer)
+        if isinstance(layer, DynamicInt8Linear):
+            shape, turned = (layer.out_features, layer.in_features), layer.inputs_first
+        elif dense_class(layer) is nn.Linear or turned:
+            rows, cols = (layer.nf, layer.nx) if turned else (layer.out_features, layer.in_features)
+            shape = (rows, cols)
+        else:
+            continue
+        packed = torch.empty(size, dtype=torch.uint8, device="meta")
+        put(model, name, DynamicInt8Linear(packed, layer.bias, shape, turned))
+        taken[name] = layer
+    return taken

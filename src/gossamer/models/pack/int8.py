@@ -1,0 +1,95 @@
+"""pack_ for layers in eight bits: the layouts of a weight, measured; the numbers stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gossamer.formats import Dense
+from gossamer.kernels.int8.layout import Layout, as_rounded, layouts, pack_as, usual
+from gossamer.kernels.int8.linear import int8_linear
+from gossamer.kernels.int8.weight import Rounded, parts
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
+from gossamer.models.pack import tune
+from gossamer.models.pack.tune import Timing
+from gossamer.models.pack.turns import in_turns
+
+_CYCLES = {"dense": 1.0, "lookup": 1.4, "lines": 1.1}  # of 64 products of a token, on Zen 4
+_CLOCK = 3.5e9
+_BYTES = 30e9  # read each second
+_CALL = 5e-6
+
+
+def int8_layers(model: nn.Module) -> dict[str, DynamicInt8Linear]:
+    """Return the layers whose layout is chosen, by name."""
+    found = model.named_modules()
+    return {name: m for name, m in found if isinstance(m, DynamicInt8Linear) and m.kernels and m.packed.is_cpu}
+
+
+def fastest_layout(
+    layer: DynamicInt8Linear, shapes: Sequence[tuple[int, ...]], tuned: bool, even: bool
+) -> tuple[Layout, float, float]:
+    """Return the fastest layout, the seconds of the layer in float32, dense, and its seconds in this layout.
+
+    Parameters
+    ----------
+    layer
+        Any.
+    shapes
+        Of the inputs that it sees.
+    tuned
+        Measure; False takes a model of the costs.
+    even
+        How the times of several shapes count: :meth:`gossamer.models.pack.tune.Timing.seconds`.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), "90%"), "int8")
+    >>> layout, dense, seconds = fastest_layout(layer, [(4, 64)], tuned=False, even=False)
+    >>> str(layout)
+    'int8 lookup'
+    """
+    weight, mask = as_rounded(layer.packed)
+    times = _measured(layer, weight, mask, shapes) if tuned else _guessed(weight, mask, shapes)
+    best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(even))
+    return best, times[None].seconds(even), times[best].seconds(even)
+
+
+def _measured(
+    layer: DynamicInt8Linear, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]
+) -> dict[Layout | None, Timing]:
+    """Seconds of each layout, and of dense float32 under None; what this machine has measured before is known."""
+    suited, dense = layouts(mask), weight.values.float() * weight.scale[:, None]
+    key = tune.key_of(dense, mask, suited, shapes)
+    names: dict[str, Layout | None] = {str(Dense()): None, **{str(layout): layout for layout in suited}}
+    known = tune.load_known().get(key)
+    if known is not None:
+        return {names[name]: Timing(tuple(seconds)) for name, seconds in known.items()}
+    packed = {layout: pack_as(weight, mask, layout) for layout in suited}
+    bias = None if layer.bias is None else layer.bias.detach().float()
+    times: dict[Layout | None, tuple[float, ...]] = dict.fromkeys(names.values(), ())
+    with torch.no_grad():
+        for shape in shapes:
+            x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+            calls = {layout: partial(int8_linear, x, data, layer.out_features, bias) for layout, data in packed.items()}
+            taken = in_turns({None: partial(F.linear, x, dense, bias), **calls}, tune.SECONDS, None)
+            times = {layout: (*times[layout], seconds) for layout, seconds in taken.items()}
+    tune.store_known(key, {name: times[layout] for name, layout in names.items()})
+    return {layout: Timing(seconds) for layout, seconds in times.items()}
+
+
+def _guessed(weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> dict[Layout | None, Timing]:
+    rows, cols = mask.shape
+    layout, tokens = usual(mask), [torch.Size(shape[:-1]).numel() for shape in shapes]
+    packed = pack_as(weight, mask, layout)
+    products = parts(packed).values.numel() / 64
+    cycles = _CYCLES[layout.kind] * products / _CLOCK
+    return {
+        None: Timing(tuple(tune.dense_seconds(rows, cols, count) for count in tokens)),
+        layout: Timing(tuple(_CALL + max(packed.numel() / _BYTES, cycles * count) for count in tokens)),
+    }

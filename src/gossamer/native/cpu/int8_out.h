@@ -1,0 +1,90 @@
+// From sums to outputs: scales, bias, activation; to float32, bfloat16 or bytes for a following int8 layer.
+//
+// Floor, sixteen outputs: 32-bit multiply, subtract, convert, multiply, multiply-add, store; two broadcasts.
+
+constexpr int PARTS = GROUP / WIDTH;  // vectors of sixteen values
+
+// Constants of sixteen rows; what is behind the last row is 0.
+struct RowsOut {
+  Vec<WIDTH> scale[PARTS], bias[PARTS];
+  Ints<WIDTH> sum[PARTS];
+  int64_t row, count;
+
+  INLINE_MEMBER RowsOut(const Int8Product& p, int64_t first) : row(first), count(p.a.rows - first) {
+    if (count >= GROUP) {
+      count = GROUP;
+      take(p.a.scale + row, p.a.sum + row, p.bias ? p.bias + row : nullptr);
+      return;
+    }
+    float s[GROUP] = {}, b[GROUP] = {};
+    int32_t n[GROUP] = {};
+    memcpy(s, p.a.scale + row, count * 4), memcpy(n, p.a.sum + row, count * 4);
+    if (p.bias) memcpy(b, p.bias + row, count * 4);
+    take(s, n, b);
+  }
+
+ private:
+  INLINE_MEMBER void take(const float* s, const int32_t* n, const float* b) {
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++) {
+      scale[i] = load<WIDTH>(s + i * WIDTH), bias[i] = b ? load<WIDTH>(b + i * WIDTH) : Vec<WIDTH>{};
+      sum[i] = load_ints(n + i * WIDTH);
+    }
+  }
+};
+
+// What sixteen sums of one token stand for.
+INLINE void scaled(const RowsOut& r, Sums sums, float x_scale, int32_t zero, Vec<WIDTH> (&v)[PARTS]) {
+#pragma GCC unroll 4
+  for (int i = 0; i < PARTS; i++) {
+    const Ints<WIDTH> s = part_of(sums, i) - zero * r.sum[i];
+    v[i] = __builtin_convertvector(s, Vec<WIDTH>) * r.scale[i] * x_scale + r.bias[i];
+  }
+}
+
+// Any kind of output. False: one is not finite, and bytes are asked for.
+__attribute__((noinline)) static bool put_any(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
+                                              int64_t tokens, const float* x_scale, const int32_t* zero) {
+  bool good = true;
+  for (int64_t t = 0; t < tokens; t++) {
+    Vec<WIDTH> v[PARTS];
+    scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+    for (int i = 0; p.activation && i < PARTS; i++) v[i] = activate<WIDTH>(v[i], p.activation);
+    const int64_t at = (token + t) * p.ldo + r.row;
+    float f[GROUP];
+    memcpy(f, v, sizeof f);
+    if (p.out_type == NUMBER_FLOAT) memcpy((float*)p.out + at, f, r.count * 4);
+    else if (p.out_type == NUMBER_BF16) narrow(f, (Bf16*)p.out + at, r.count);
+    else {
+      uint8_t q[GROUP];
+      int32_t high;
+      uint32_t low;
+      extremes(f, GROUP, high, low), good &= finite(high, low);
+      quantize_row<true, 0>(f, GROUP, p.out_scale, p.out_zero, q, GROUP);
+      memcpy((uint8_t*)p.out + at, q, r.count);
+    }
+  }
+  return good;
+}
+
+// Sixteen rows from `row` on, of T tokens, of which there are `tokens`.
+template <int T>
+INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_t token, int64_t tokens, const float* x_scale,
+                const int32_t* zero) {
+  const RowsOut r(p, row);
+  if (tokens >= T && p.out_type == NUMBER_FLOAT && !p.activation && r.count == GROUP) {
+    float* out = (float*)p.out + token * p.ldo + row;
+#pragma GCC unroll 24
+    for (int t = 0; t < T; t++, out += p.ldo) {
+      Vec<WIDTH> v[PARTS];
+      scaled(r, sums[t], x_scale[t], zero[t], v);
+#pragma GCC unroll 4
+      for (int i = 0; i < PARTS; i++) store<WIDTH>(out + i * WIDTH, v[i]);
+    }
+    return true;
+  }
+  alignas(64) int32_t n[T * GROUP];
+#pragma GCC unroll 24
+  for (int t = 0; t < T; t++) store_sums(n + t * GROUP, sums[t]);
+  return put_any(p, r, n, token, tokens < T ? tokens : T, x_scale, zero);
+}

@@ -1,0 +1,195 @@
+"""Layers in eight bits: which layers become one, the error against its bound, pack_, saving, compiling, exporting."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers as tf
+from torch import nn
+
+import gossamer as gs
+from gossamer import native
+from gossamer.kernels.int8.layout import Layout
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
+from gossamer.models.pack import tune
+from tests.hf.models import bert, gpt2, inputs
+
+pytestmark = pytest.mark.skipif(not native.load(), reason="no native kernels")
+
+
+def network(how: str | None = "block 1x4 75%") -> nn.Sequential:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 8))
+    return model if how is None else gs.sparsify_(model, {"0": how, "*": None})  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("how", [None, "75%", "2:4", "block 1x4 75%", "block 4x4 75%"])
+@pytest.mark.parametrize("format", [gs.Masked(), gs.CSR(), gs.formats.PackedCSR()], ids=str)
+def test_error_is_within_its_bound(how: str | None, format: gs.Format) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(128, 64)
+    if how is not None:
+        gs.sparsify_(layer, how, format=format)
+    x = torch.randn(9, 128)
+    with torch.no_grad():
+        exact = layer(x).double()
+        weight = (layer.weight.to_dense() if how else layer.weight).double().abs()
+        mask = (weight != 0).double()
+        small = gs.quantize_(nn.Sequential(layer), "int8")[0]
+        moved = (small(x).double() - exact).abs()
+    s = weight.amax(1) / 127
+    t = (x.amax(1).clamp(min=0) - x.amin(1).clamp(max=0)).double()[:, None] / 254
+    bound = (x.double().abs() @ mask.t()) * s / 2 + t / 2 * weight.sum(1) + mask.sum(1) * s * t / 4
+    assert bool((moved <= bound * 1.001).all())
+    assert float(moved.max()) > 0.01 * float(bound.max())  # and the bound says something
+
+
+def test_which_layers() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(10, 8), nn.Linear(8, 10, bias=False)
+            self.head.weight = self.embed.weight
+            self.one, self.conv = nn.Linear(8, 8), nn.Conv1d(8, 8, 1)
+            self.again = self.one  # the same module by another name
+            self.tied = nn.Linear(8, 8)
+            self.tied.weight = self.one.weight
+
+    model = gs.quantize_(Model(), "int8")
+    assert type(model.head) is nn.Linear and type(model.conv) is nn.Conv1d
+    assert isinstance(model.one, DynamicInt8Linear) and model.again is model.one
+    assert model.tied.packed is model.one.packed and model.tied.bias is not model.one.bias
+    only = gs.quantize_(network(), "int8", where="0*")
+    assert isinstance(only[0], DynamicInt8Linear) and type(only[2]) is nn.Linear
+    assert isinstance(gs.quantize_(nn.Linear(4, 4), "int8"), DynamicInt8Linear)
+    with pytest.raises(ValueError, match="has no linear layer"):
+        gs.quantize_(nn.Sequential(nn.ReLU()), "int8")
+    with pytest.raises(ValueError, match="must be 'int8 weights' or 'int8'"):
+        gs.quantize_(network(), "int3")  # type: ignore[arg-type]
+
+
+def test_pack_measures_layouts_and_keeps_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
+    monkeypatch.setattr(tune, "SECONDS", 0.001)
+    monkeypatch.setattr(native, "cache_dir", lambda: tmp_path)
+    model, x = gs.quantize_(network(), "int8"), torch.randn(3, 5, 64)
+    before = model(x)
+    report = gs.pack_(model, x)
+    assert [row.name for row in report.layers] == ["0", "2"] and [row.tokens for row in report.layers] == [(15,), (15,)]
+    assert torch.equal(model(x), before)
+    assert report.layers[0].format == str(model[0].layout) and report.layers[1].format == "int8 dense"
+    assert 0.7 < report.layers[0].sparsity < 0.8 and report.layers[0].bytes == model[0].packed.numel()
+    again = gs.pack_(model, x)  # known by now
+    assert [row.us for row in again.layers] == [row.us for row in report.layers]
+    guessed = gs.pack_(model, tune=False)
+    assert guessed.layers[0].format == "int8 lookup 1x4" and guessed.layers[0].tokens == (1, 16, 128)
+
+
+@pytest.mark.parametrize("layout", [Layout("dense"), Layout("lookup"), Layout("lines", 1, 4)], ids=str)
+def test_copied_saved_and_loaded(layout: Layout) -> None:
+    model, x = gs.quantize_(network(), "int8"), torch.randn(5, 64)
+    model[0].repack(layout)
+    expected = model(x)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(x), expected)
+    other = gs.quantize_(network(None), "int8")
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), expected)
+    bad = model.state_dict() | {"0.packed": torch.zeros(999, dtype=torch.uint8)}
+    with pytest.raises(ValueError, match="no int8 weight"):
+        other.load_state_dict(bad)
+    with pytest.raises(ValueError, match="8 x 96, and the layer 96 x 64"):
+        other.load_state_dict(model.state_dict() | {"0.packed": model[2].packed})
+
+
+def test_file_of_gs_save(tmp_path: Path) -> None:
+    model, x, path = gs.quantize_(network(), "int8", where="0*"), torch.randn(5, 64), tmp_path / "small.safetensors"
+    gs.save(model, path)
+    with torch.device("meta"):
+        fresh = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 8))
+    assert torch.equal(gs.load(fresh, path)(x), model(x))
+    assert torch.equal(gs.load(network(None), path)(x), model(x))
+    wrong = nn.Sequential(nn.Linear(64, 97), nn.GELU(), nn.Linear(96, 8))
+    with pytest.raises(ValueError, match="97"):
+        gs.load(wrong, path)
+    assert type(wrong[0]) is nn.Linear  # as it was
+
+
+@pytest.mark.parametrize("make", [bert, gpt2])
+def test_transformers_models(make: Any, tmp_path: Path) -> None:
+    model = make().eval()
+    gs.sparsify_(model, "50%")
+    given = inputs(model)
+    with torch.no_grad():
+        before = model(**given).logits
+        gs.quantize_(model, "int8")
+        after = model(**given).logits
+    assert 0 < float((after - before).abs().max()) < 0.05 * float(before.abs().max())
+    model.save_pretrained(tmp_path)
+    auto = tf.AutoModelForCausalLM if make is gpt2 else tf.AutoModelForSequenceClassification
+    loaded, info = auto.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(info.values()), info
+    with torch.no_grad():
+        assert torch.equal(loaded(**given).logits, after)
+    base = tf.AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(base(**given).last_hidden_state, model.base_model(**given).last_hidden_state)
+    gs.densify_(loaded).save_pretrained(tmp_path / "dense")
+    with torch.no_grad():
+        dense = auto.from_pretrained(tmp_path / "dense")(**given).logits
+    assert float((dense - after).abs().max()) < 0.05 * float(before.abs().max())
+
+
+def test_summary_and_operations() -> None:
+    model = gs.quantize_(network("75%"), "int8")
+    rows = {row.name: row for row in gs.summary(model).rows}
+    first, last = rows["0.packed"], rows["2.packed"]
+    assert (first.shape, first.format, first.density) == ((96, 64), "int8 lookup", 0.25)
+    assert (last.format, last.density, last.dense_bytes) == ("int8 dense", 1.0, 4 * 96 * 8)
+    assert gs.count_flops(model, torch.randn(10, 64)).layers == {"0": (30720, 122880), "2": (15360, 15360)}
+
+
+def test_dense_again() -> None:
+    model, x = gs.quantize_(network(), "int8"), torch.randn(5, 64)
+    expected = model(x)
+    gs.densify_(model)
+    assert type(model[0]) is nn.Linear and model[0].bias is not None
+    torch.testing.assert_close(model(x), expected, rtol=0.05, atol=0.05)  # x is not rounded any more
+
+
+def test_without_kernels_and_in_half_precision() -> None:
+    model, x = gs.quantize_(network(), "int8"), torch.randn(3, 64)
+    expected = model(x)
+    torch.testing.assert_close(model.bfloat16()(x.bfloat16()).float(), expected, rtol=0.05, atol=0.05)
+    model.float()[0].kernels = False
+    torch.testing.assert_close(model(x), expected, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compiles_in_one_graph(backend: str) -> None:
+    torch._dynamo.reset()
+    model, x = gs.quantize_(network(), "int8"), torch.randn(5, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, fullgraph=True, backend=backend)(x), model(x))
+
+
+def test_exports() -> None:
+    model, x = gs.quantize_(network(), "int8").eval(), torch.randn(5, 64)
+    tokens = torch.export.Dim("tokens", min=1, max=64)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: tokens},))
+        other = torch.randn(9, 64)
+        torch.testing.assert_close(program.module()(other), model(other))
+
+
+def test_gradients_go_through() -> None:
+    model, x = gs.quantize_(network(), "int8"), torch.randn(5, 64, requires_grad=True)
+    model(x).sum().backward()
+    dense = copy.deepcopy(gs.densify_(model))
+    y = x.detach().clone().requires_grad_()
+    dense(y).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, rtol=0.1, atol=0.01)
