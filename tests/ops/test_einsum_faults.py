@@ -282,3 +282,12 @@ def test_a_term_that_broadcasts_counts_for_every_value_of_its_index():
     grown = z.detach().requires_grad_()
     gs.einsum("xz + iz ->", grown, m).backward()
     assert grown.grad.values().tolist() == [7]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64])
+def test_integers_wrap_around_below_a_function_of_floats(dtype):
+    x, y = torch.tensor([[1, 0, 100]], dtype=dtype), torch.tensor([[2, 0, 100]], dtype=dtype)
+    a, b = gs.from_dense(x, gs.CSR()), gs.from_dense(y, gs.CSR())
+    assert torch.equal(gs.einsum("tanh(ij - ij) -> ij", a, b).to_dense(), torch.tanh(x - y))
+    assert torch.equal(gs.einsum("0.5 * (ij + ij) -> ij", a, b).to_dense(), 0.5 * (x + y))
+    assert torch.equal(gs.einsum("0.5 * ij -> ij", a).to_dense(), 0.5 * x)
