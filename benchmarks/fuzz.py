@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Operand:
     density: float
     strided: bool = False
     grad: bool = False
+    twin: bool = False  # it has the pattern of the operand before it
 
 
 @dataclass
@@ -81,7 +82,8 @@ class Case:
                 # small numbers: torch's integers wrap around after each step
                 x = x.abs() if self.dtype == torch.uint8 else x
                 x = x.round() if len(self.operands) < 3 else x.sign()
-            x = (x * (torch.rand(o.shape, generator=generator) < o.density)).to(self.dtype)
+            mask = _dense(self.tensors[-1]) != 0 if o.twin else torch.rand(o.shape, generator=generator) < o.density
+            x = (x * mask).to(self.dtype)
             if o.format is None:
                 if o.strided and x.dim() > 1:
                     x = x.transpose(0, -1).contiguous().transpose(0, -1)
@@ -201,6 +203,9 @@ class _Drawing:
         count = rng.choice((1, 1, 2, 2, 2, 2, 3, 3, 4, 5, 6, 8))
         indices = [f"<{n}>" for n in range(rng.randint(1, 5 if count < 4 else 3))]
         groups = [self._group(indices, count) for _ in range(count)]
+        twins = [k for k in range(1, count) if rng.random() < 0.15]
+        for k in twins:
+            groups[k] = groups[k - 1]
         functions = rng.random() < 0.4
         self.dtype = rng.choice(FLOATS) if rng.random() < 0.8 else rng.choice(OTHERS)
         reduce = rng.choice(("", "", "", "max: ", "min: ", "mean: ")) if functions or rng.random() < 0.1 else ""
@@ -210,10 +215,13 @@ class _Drawing:
         rng.shuffle(used)
         output = used[: rng.randint(0, len(used))]
         dots = [k for k in range(count) if rng.random() < 0.15] if reduce == "" and "(" not in tree else []
+        dots = [k for k in dots if k not in twins and k + 1 not in twins]
         sizes = self._sizes(indices, reduce != "")
         names = self._names(indices, any(len(g) > 1 for g in groups))
         wide = rng.choice((1, 2)) if dots else 0
         operands = [self._operand(g, [sizes[v] for v in g], k in dots, wide, names) for k, g in enumerate(groups)]
+        for k in twins:
+            operands[k] = replace(operands[k - 1], grad=operands[k].grad, twin=True)
         words = any(len(names[v]) > 1 for v in indices)
         spelled = [self._spelled([names[v] for v in g], k in dots, words) for k, g in enumerate(groups)]
         head = tree.format(*(s or "()" for s in spelled) if "(" in tree or "+" in tree or "*" in tree else spelled)

@@ -268,3 +268,26 @@ for expression, others in (("ij,i->i", [b]), ("ij->i", []), ("ij,ik->ik", [torch
             [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_a_term_that_broadcasts_counts_for_every_value_of_its_index():
+    """The index has the size that other terms give it, also where terms are computed one by one."""
+    z = gs.from_dense(torch.tensor([[2.0]]), gs.CSR())
+    m = gs.from_dense(torch.eye(3, 7), gs.CSR())
+    assert gs.einsum("xz + iz ->", z, m) == 7 * 2 + 3
+    assert gs.einsum("xz + iz -> i", z, m).tolist() == [15, 15, 15]
+    assert torch.equal(
+        gs.einsum("xz + iz ->", z, m), interpret(parse("xz + iz ->", [2, 2]), [z.to_dense(), m.to_dense()])
+    )
+    grown = z.detach().requires_grad_()
+    gs.einsum("xz + iz ->", grown, m).backward()
+    assert grown.grad.values().tolist() == [7]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int64])
+def test_integers_wrap_around_below_a_function_of_floats(dtype):
+    x, y = torch.tensor([[1, 0, 100]], dtype=dtype), torch.tensor([[2, 0, 100]], dtype=dtype)
+    a, b = gs.from_dense(x, gs.CSR()), gs.from_dense(y, gs.CSR())
+    assert torch.equal(gs.einsum("tanh(ij - ij) -> ij", a, b).to_dense(), torch.tanh(x - y))
+    assert torch.equal(gs.einsum("0.5 * (ij + ij) -> ij", a, b).to_dense(), 0.5 * (x + y))
+    assert torch.equal(gs.einsum("0.5 * ij -> ij", a).to_dense(), 0.5 * x)

@@ -6,7 +6,6 @@ of them is collected. So the ``id`` of an owner can be part of a key: an entry n
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
@@ -31,7 +30,7 @@ class Memo:
         self.limit = limit
         self.nbytes = 0
         self._entries: dict[Hashable, _Entry] = {}
-        self._clock = itertools.count()
+        self._clock = 0  # counts values that were kept: uses between two of them are of one time
         self._lock = threading.RLock()  # an owner may be collected, and call drop, while this thread holds the lock
 
     def __len__(self) -> int:
@@ -42,14 +41,14 @@ class Memo:
         entry = self._entries.get(key)
         if entry is None:
             return None
-        entry.used = next(self._clock)
+        entry.used = self._clock
         return entry.value
 
     def cached(self, key: Hashable, make: Callable[[], Any], owners: tuple[object, ...] = ()) -> Any:
         """Return the value of a key; make it first if it is not there."""
         entry = self._entries.get(key)
         if entry is not None:
-            entry.used = next(self._clock)
+            entry.used = self._clock
             return entry.value
         value = make()
         self.keep(key, value, owners)
@@ -58,8 +57,10 @@ class Memo:
     def keep(self, key: Hashable, value: Any, owners: tuple[object, ...] = ()) -> None:
         """Store a value under a key until one of its owners is collected, or others need its bytes."""
         refs = tuple(weakref.ref(owner, lambda _: self.drop(key)) for owner in owners)
-        entry = _Entry(value, ENTRY + nbytes_of(value), next(self._clock), refs)
+        entry = _Entry(value, ENTRY + nbytes_of(value), refs)
         with self._lock:
+            self._clock += 1
+            entry.used = self._clock
             self.drop(key)
             self._entries[key] = entry
             self.nbytes += entry.nbytes
@@ -91,8 +92,8 @@ class Memo:
 class _Entry:
     __slots__ = ("nbytes", "owners", "used", "value")
 
-    def __init__(self, value: Any, nbytes: int, used: int, owners: tuple[Any, ...]) -> None:
-        self.value, self.nbytes, self.used, self.owners = value, nbytes, used, owners
+    def __init__(self, value: Any, nbytes: int, owners: tuple[Any, ...]) -> None:
+        self.value, self.nbytes, self.used, self.owners = value, nbytes, 0, owners
 
 
 def nbytes_of(value: Any) -> int:

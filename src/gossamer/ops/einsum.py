@@ -134,13 +134,16 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         raise NotationError(f"{expression!r}: there are no operands")
     operands.check(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
-    operands.sizes_of(expression, statement, tensors)
+    sizes = operands.sizes_of(expression, statement, tensors)
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not _traced(tensors) else None
     results = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
     path = steps(statement, [isinstance(t, SparseTensor) for t in tensors])
     for step in path:
         format = out if step is path[-1] else None
-        results.append(_computed(expression, step, [results[n] for n in step.operands], format, len(path) == 1))
+        own = [results[n] for n in step.operands]
+        copies = operands.copies(step.statement, own, sizes)
+        result = _computed(expression, step, own, format, len(path) == 1)
+        results.append(result if copies == 1 else result * copies)
     return results[-1].to(half) if half else results[-1]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -41,6 +42,23 @@ def sizes_of(expression: str, statement: Statement, tensors: Sequence[Tensor]) -
     if statement.reduce in ("max", "min") and empty:
         raise ValueError(f"{expression!r}: there is no {statement.reduce} over index {empty[0]!r}, which has size 0")
     return sizes
+
+
+def copies(statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int]) -> int:
+    """How often a sum counts each term because its operands broadcast along indices that only other terms have whole.
+
+    Examples
+    --------
+    >>> from gossamer.compiler import parse
+    >>> copies(parse("i->", [1]), [torch.ones(1)], {"i": 7})
+    7
+    """
+    own = dict.fromkeys(statement.summed, 1)
+    for names, t in zip(statement.inputs, tensors, strict=True):
+        own |= {v: max(own[v], size) for v, size in zip(names, t.shape, strict=True) if v in own}
+    if statement.reduce != "sum":
+        return 1
+    return math.prod(sizes[v] for v, size in own.items() if size == 1 and v in sizes)
 
 
 def prepare(

@@ -38,12 +38,14 @@ MOST = 8  # vectors of a row that stay in registers
 
 def write(w: Writer, s: For) -> bool:
     """Write a loop that sums; if it is not of these kinds, write nothing and say so."""
-    if s.role or not s.body:
+    if s.role not in ("", "parts") or not s.body:
         return False
     *lets, last = s.body
+    if s.role and (lets or s.begin != Num(0)):
+        return False
     if isinstance(last, Into) and last.sign == "+=" and all(isinstance(x, Let) for x in lets):
         return _gathered(w, s, last) if lets else _contiguous(w, s, last)
-    found = _dots(s)
+    found = None if s.role else _dots(s)
     return found is not None and (_held(w, s, found) or _four(w, s, found))
 
 
@@ -74,7 +76,8 @@ def _contiguous(w: Writer, s: For, last: Into) -> bool:
 
 def _blocks(w: Writer, s: For, write: Callable[[], None]) -> None:
     """Write a sum; one that may be long as one of short sums, so that its error stays small."""
-    q, begin, end = w.name(s.var), w.expr(s.begin), w.expr(s.end)
+    q = w.name(s.var)
+    begin, end = ("lo", "hi") if s.role == "parts" else (w.expr(s.begin), w.expr(s.end))  # of a chunk, or all
     if w.nest.long:
         w.put(f"for (long {q} = {begin}, {q}_end = {end}; {q} < {q}_end;) {{")
         w.put(f"  const long {q}_stop = {q}_end - {q} > {BLOCK} ? {q} + {BLOCK} : {q}_end;")

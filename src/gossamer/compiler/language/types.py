@@ -57,6 +57,8 @@ def types(statement: Statement, given: Sequence[torch.dtype]) -> Types:
 
 
 def _computed(tree: Tree, given: Sequence[torch.dtype], dtype: torch.dtype, result: torch.dtype) -> torch.dtype | None:
+    if dtype.is_floating_point and _wraps(tree, given):
+        return None  # floats would not wrap around as the integers do
     if dtype in (torch.float32, torch.float64, torch.int64) or (dtype == torch.int32 and result == dtype):
         return dtype
     if dtype in (torch.float16, torch.bfloat16):
@@ -70,6 +72,16 @@ def _computed(tree: Tree, given: Sequence[torch.dtype], dtype: torch.dtype, resu
 def _ring(tree: Tree) -> bool:
     """Is it made of sums and products alone?"""
     return not isinstance(tree, Op) or (tree.name in ("+", "-", "*", "neg") and all(_ring(a) for a in tree.args))
+
+
+def _wraps(tree: Tree, given: Sequence[torch.dtype]) -> bool:
+    """Does it compute with integers somewhere?"""
+    if not isinstance(tree, Op) or all(dtype.is_floating_point for dtype in given):
+        return False
+    here = evaluate(tree, [torch.empty(0, dtype=dtype) for dtype in given])
+    if isinstance(here, torch.Tensor) and not here.is_floating_point():
+        return True
+    return any(_wraps(arg, given) for arg in tree.args)
 
 
 def _indices(tree: Tree, statement: Statement) -> set[str]:

@@ -23,7 +23,7 @@ def explained(plan: Plan) -> str:
                 ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} lies side by side"
             )
     form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else plan.out
-    lines.append(f"  result: {'the mask of an operand' if plan.like else form}")
+    lines.append(f"  result: {'the entries of an operand' if plan.like else form}")
     lines.append(
         f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
     )
@@ -52,10 +52,12 @@ def explained(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def described(arg: Arg, view: View | None) -> str:
+def described(arg: Arg, view: View | None, flat: bool = False) -> str:
     """Say how an operand is stored, and how the loops walk it."""
     if arg.structure is None:
         return "dense"
+    if flat:
+        return f"{arg.structure.format}, {arg.structure.nnz:,} entries, values alone: all operands have one pattern"
     if view is None:
         return f"{arg.structure.format}, read as the dense tensor that it stores"
     tiled = any(d < 0 for d, _ in view.parts)

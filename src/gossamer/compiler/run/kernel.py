@@ -29,6 +29,8 @@ class Kernel:
         self.nest: Nest = lowering.nest()
         #: does it write every place of its output, so that this needs no zeros before?
         self.covers = lowering.covers and bool(self.nest.body)
+        self.pointers = ctypes.c_void_p * len(self.nest.arrays)  # the type of its arguments, looked up once
+        self.pool = runtime.pool()
 
     @property
     def loops(self) -> str:
@@ -71,8 +73,7 @@ class Kernel:
         threads: int = 1,
     ) -> int:
         """Call one of its functions on pointers to the arrays of its nest; return how many entries it appended."""
-        array = (ctypes.c_void_p * len(pointers))(*pointers)
-        entries: int = self.functions[name](runtime.pool(), threads, chunks, array, sizes, start, done)
+        entries: int = self.functions[name](self.pool, threads, chunks, self.pointers(*pointers), sizes, start, done)
         if entries < 0:
             raise MemoryError(f"no memory for a workspace over {self.program.output.vars[-1]!r} of {self.program}")
         return entries

@@ -26,6 +26,7 @@ from gossamer.compiler.loops import names
 from gossamer.compiler.loops.schedule import TURN, schedule
 from gossamer.compiler.run.assemble import Places, assemble
 from gossamer.compiler.run.explained import described, explained
+from gossamer.compiler.run.flat import flattened
 from gossamer.compiler.run.kernel import kernel
 from gossamer.compiler.run.lengths import LONG, longest
 from gossamer.compiler.run.tiling import Tiling, chunks, tiling
@@ -68,22 +69,28 @@ class Plan:
         dtype: torch.dtype,
         out: str | int | Format,
     ) -> None:
+        given = args
+        self.flat = flattened(statement, args, sizes, out)
+        if self.flat is not None:
+            statement, args, sizes, _ = self.flat
         self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
         self.like = False  # is the result a dense tensor in the structure of an operand (Masked)?
         self.pattern: weakref.ref[Structure] | None = None  # the structure of a result that has one of an operand
         self.tiling: Tiling | None = None
         self.places: Places | None = None
-        if isinstance(out, int) and (like := args[out].structure) is not None:
+        if out != "dense" and self.flat is not None:
+            out = out if isinstance(out, int) else self.flat.like
+        if isinstance(out, int) and (like := given[out].structure) is not None:
             self.pattern = weakref.ref(like)
-            self.out, self.like = ("dense", True) if like.plain else (out, False)
+            self.out, self.like = ("dense", True) if like.plain or self.flat else (out, False)
         self.views: list[View | None] = [self._view(arg) for arg in args]
         self._keep_whole()
         self.choice = self._choose()
         self.tiling = self._tile()
         self.kernel: Kernel = kernel(self._program())
         self._bind()
-        self.described = [described(arg, view) for arg, view in zip(self.args, self.views, strict=True)]
-        self._shared = {id(array) for a in args if a.structure for array in a.structure.arrays.values()}
+        self.described = [described(a, v, self.flat is not None) for a, v in zip(given, self.views, strict=True)]
+        self._shared = {id(array) for a in given if a.structure for array in a.structure.arrays.values()}
         self.args = [arg._replace(structure=None) for arg in self.args]
 
     # -- operands
@@ -364,7 +371,8 @@ class Plan:
             pointers[slot] = ready[k].data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         if self.out == "dense":
-            return self._dense(pointers, threads, values), self._structure() if self.like else None
+            result, like = self._dense(pointers, threads, values), self._structure() if self.like else None
+            return (result if like is None else result.view(like.value_shape)), like
         if isinstance(self.out, int):
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
