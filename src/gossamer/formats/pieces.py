@@ -1,0 +1,137 @@
+"""The level of packed bitmaps: one bit for each position and the values side by side, in the order of tensor cores.
+
+A parent is a tile of 64 rows. Its columns come in pieces of 64, each of four steps of 16 columns by four strips of 16
+rows. With row = 16 strip + 8 high + low and column = 16 step + 8 upper + 2 lane + odd in a piece, a thread of
+``mma.m16n8k16`` is (low, lane), and has the eight positions (upper, high, odd) of a strip and a step. ``run`` says how
+many of them it takes in a round: all eight, or the four of one ``upper``, then those of the other. The values of a piece
+are in the order of
+
+    (step, strip, [upper,] low, lane, [upper,] high, odd)
+
+without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. A word of ``bits`` has those
+of 32 / run threads in one round, and is at (piece, step, thread // (32 / run), round of the step).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
+
+TILE = 64  # rows, and columns of a piece
+PIECE = TILE * TILE
+ALIGN = 8  # values: 16 bytes at half precision
+
+
+@dataclass(frozen=True)
+class Pieces(Level):
+    """Any set of positions: a bit for each, and values only where it is set.
+
+    The coordinate below a tile is ``row * width + column``, for its 64 rows and ``width`` columns.
+
+    Examples
+    --------
+    >>> import torch
+    >>> level = Pieces(8)
+    >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 64 * 8 + 1]), 1, 64 * 64)
+    >>> arrays["pos"].tolist(), position.tolist(), n  # thread 1 has column 3 of row 0; thread 0 column 1 of row 8
+    ([0, 1], [1, 0], 8)
+    >>> bin(arrays["bits"][0])  # thread 0: upper 0, high 1, odd 1; thread 1: upper 0, high 0, odd 1
+    '0b1000001000'
+    """
+
+    run: int = 4
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
+
+    def __post_init__(self) -> None:
+        _require(self.run in (4, 8), f"run={self.run!r} must be 4 or 8")
+
+    def _place(self, row: Tensor, col: Tensor) -> Tensor:
+        """Number of a position in its piece, in the order of the values."""
+        step, strip = col // 16, row // 16
+        thread = row % 8 * 4 + col % 8 // 2
+        high, upper, odd = row // 8 % 2, col // 8 % 2, col % 2
+        if self.run == 8:
+            return (((step * 4 + strip) * 32 + thread) * 2 + upper) * 4 + high * 2 + odd
+        return (((step * 4 + strip) * 2 + upper) * 32 + thread) * 4 + high * 2 + odd
+
+    def _row_and_col(self, place: Tensor) -> tuple[Tensor, Tensor]:
+        """Undo :meth:`_place`."""
+        step, strip = place // 1024, place // 256 % 4
+        if self.run == 8:
+            thread, upper = place // 8 % 32, place // 4 % 2
+        else:
+            upper, thread = place // 128 % 2, place // 4 % 32
+        row = strip * 16 + place // 2 % 2 * 8 + thread // 4
+        return row, step * 16 + upper * 8 + thread % 4 * 2 + place % 2
+
+    def _words(self, flags: Tensor) -> Tensor:
+        """Words of bits from a flag for each position, in the order of the values."""
+        lanes = 32 // self.run
+        rounds = flags.view(-1, 4, lanes, self.run, lanes * self.run)  # piece, step, round, word of a round, bit
+        shift = torch.arange(32, dtype=torch.int64, device=flags.device)
+        words = (rounds.permute(0, 1, 3, 2, 4).long() << shift).sum(-1)
+        return words.to(torch.int32).reshape(-1)
+
+    def _flags(self, bits: Tensor) -> Tensor:
+        """Undo :meth:`_words`: [pieces, 4096]."""
+        lanes = 32 // self.run
+        shift = torch.arange(32, dtype=torch.int32, device=bits.device)
+        flags = (bits.view(-1, 4, self.run, lanes, 1) >> shift & 1).bool()
+        return flags.permute(0, 1, 3, 2, 4).reshape(-1, PIECE)
+
+    def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
+        width = max(size // TILE, 1)
+        row, col = coord // width, coord % width
+        pieces = parents * (width // TILE)
+        place = (parent * (width // TILE) + col // TILE) * PIECE + self._place(row, col % TILE)
+        flags = torch.zeros(pieces * PIECE, dtype=torch.bool, device=coord.device)
+        flags[place] = True
+        counts = flags.view(-1, PIECE).sum(1)
+        pos = _starts(counts)
+        before = pos[:-1].long() * ALIGN - (counts.cumsum(0) - counts)  # places of padding before each piece
+        rank = flags.cumsum(0)[place] - 1
+        return {"pos": pos, "bits": self._words(flags)}, rank + before[place // PIECE], int(pos[-1]) * ALIGN
+
+    def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
+        width = size // TILE
+        pos, flags = arrays["pos"].long(), self._flags(arrays["bits"])
+        counts = flags.sum(1)
+        key = flags.view(-1).nonzero().view(-1)
+        piece = key // PIECE
+        rank = torch.arange(key.numel(), device=device) - (counts.cumsum(0) - counts)[piece]
+        position = pos[piece] * ALIGN + rank
+        row, col = self._row_and_col(key % PIECE)
+        across = max(width // TILE, 1)
+        places = int(pos[-1]) * ALIGN
+        parent, coord = (torch.zeros(places, dtype=torch.int64, device=device) for _ in range(2))
+        parent[position] = piece // across
+        coord[position] = row * width + piece % across * TILE + col
+        if key.numel() == places:
+            return parent, coord, None
+        valid = torch.zeros(places, dtype=torch.bool, device=device)
+        valid[position] = True
+        return parent, coord, valid
+
+    def check(self, arrays: Arrays, parents: int, size: int) -> None:
+        pos, bits = arrays["pos"], arrays["bits"]
+        pieces = parents * (size // PIECE)
+        for name, array, length in (("pos", pos, pieces + 1), ("bits", bits, pieces * PIECE // 32)):
+            _require(array.dtype == torch.int32, f"{name} is {array.dtype}, must be torch.int32")
+            _require(tuple(array.shape) == (length,), f"{name} is {tuple(array.shape)}, must be ({length},)")
+        expected = _starts(self._flags(bits).sum(1))
+        _require(bool((pos == expected).all()), "pos does not agree with the number of bits of each piece")
+
+    def positions(self, arrays: Arrays, parents: int, size: int) -> int:
+        return int(arrays["pos"][-1]) * ALIGN
+
+
+def _starts(counts: Tensor) -> Tensor:
+    """Where pieces with so many values begin, in units of 8 values."""
+    pos = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=counts.device)
+    torch.cumsum((counts + ALIGN - 1) // ALIGN, 0, out=pos[1:])
+    return pos.to(torch.int32)

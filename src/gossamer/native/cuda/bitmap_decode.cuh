@@ -1,0 +1,103 @@
+// bitmap.cu: from bits and packed values to the registers of mma.m16n8k16.
+//
+// A piece is 64 rows x 64 columns: four steps of 16 columns, each of four strips of 16 rows. A lane has RUN elements in a
+// round: RUN = 8 all of a strip's (registers 0 to 3 of the fragment), RUN = 4 those of registers 0 and 1, then of 2 and 3.
+// Its values lie side by side, after those of the lanes before it. A word has the bits of 32 / RUN lanes; words are at
+// [step][word of a round, RUN][round of the step, 32 / RUN], so that a lane reads those of all rounds of a step at once.
+#pragma once
+#include "tensor_cores.cuh"
+
+constexpr int LANES = 32 / RUN;  // of a word, and rounds of a step
+constexpr int PIECE_BITS = 512;  // bytes
+constexpr int STARTS = 256;      // bytes: where the values of each word begin, 16 bits each
+
+// The sum of what the lanes before this one have, in both halves of a word.
+__device__ __forceinline__ unsigned before(unsigned mine, int lane) {
+  unsigned sum = mine;
+#pragma unroll
+  for (int by = 1; by < 32; by *= 2) {
+    unsigned other = __shfl_up_sync(0xffffffffu, sum, by);
+    if (lane >= by) sum += other;
+  }
+  return sum - mine;
+}
+
+// Where the values of each word begin, in bytes: a lane has word number `lane`, in the order of the values, of each step.
+__device__ __forceinline__ void find_starts(unsigned bits, unsigned starts, int lane) {
+  const int word = lane % RUN * LANES + lane / RUN;
+  unsigned count[4], sum[2], base = 0;
+#pragma unroll
+  for (int s = 0; s < 4; ++s) count[s] = 2 * __popc(lds32(bits + (s * 32 + word) * 4));
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    unsigned both = count[2 * i] | count[2 * i + 1] << 16;
+    sum[i] = before(both, lane);
+    unsigned all = __shfl_sync(0xffffffffu, sum[i] + both, 31);
+    sum[i] += base | base << 16;
+    sum[i] += all << 16;  // the second of two steps begins where the first one ends
+    base += (all & 0xffff) + (all >> 16);
+    sts16(starts + (2 * i * 32 + word) * 2, sum[i]);
+    sts16(starts + ((2 * i + 1) * 32 + word) * 2, sum[i] >> 16);
+  }
+}
+
+// What a lane needs for all rounds. Of two values in a row and the zeros above them, the four tables of a byte give: none,
+// the first low, the first high, both.
+struct Decoder {
+  unsigned lows, highs;  // which bytes become the low half, and the high one
+  unsigned bytes;        // that a pair has
+  unsigned shift, below, own;
+
+  // The tables go through shared memory, 16 bytes at `room`: what the compiler knows to be the same for all lanes it would
+  // move to a register for each use.
+  __device__ __forceinline__ Decoder(unsigned room, int lane) {
+    shift = lane % LANES * RUN, below = (1u << shift) - 1, own = 0x4440 + lane % LANES;
+    sts128(room, uint4{0x10321032, 0x54103232, 0x04020200, 0});
+    __syncwarp();
+    uint4 tables = lds128(room);
+    lows = tables.x, highs = tables.y, bytes = tables.z;
+    __syncwarp();
+  }
+
+  // Entries of the tables: the two bits of a pair, four bits apart.
+  __device__ __forceinline__ unsigned pairs(unsigned word) const {
+    if (RUN == 8) {
+      unsigned mine = permute(word, 0, own);
+      mine = or_and(mine, mine << 4, 0x0f0f);
+      return or_and(mine, mine << 2, 0x3333);
+    }
+    const unsigned mine = word >> shift;
+    return (mine & 12) * 4 + (mine & 3);
+  }
+
+  // The registers of a round, whose values of these lanes begin at `start`.
+  __device__ __forceinline__ void decode(unsigned* a, unsigned word, unsigned start) const {
+    const unsigned at = start + 2 * __popc(word & below), which = pairs(word);
+    const unsigned low = permute(lows, 0, which), high = permute(highs, 0, which), each = permute(bytes, 0, which);
+#pragma unroll
+    for (int j = 0; j < RUN / 2; ++j) {
+      const unsigned from = j == 0 ? at : dot4(each, 0x010101u >> (8 * (3 - j)), at);
+      a[j] = permute(lds16<0>(from), lds16<2>(from), permute(low, high, 0x40 + 0x11 * j));
+    }
+  }
+};
+
+// The words of the rounds of a step, and where their values begin.
+struct Step {
+  unsigned word[LANES], start[LANES / 2];
+
+  __device__ __forceinline__ Step(unsigned bits, unsigned starts, int step, int lane) {
+    const int first = step * 32 + lane / LANES * LANES;
+#pragma unroll
+    for (int i = 0; i < LANES; i += 4) {
+      uint4 w = lds128(bits + (first + i) * 4);
+      uint2 s = lds64(starts + (first + i) * 2);
+      word[i] = w.x, word[i + 1] = w.y, word[i + 2] = w.z, word[i + 3] = w.w;
+      start[i / 2] = s.x, start[i / 2 + 1] = s.y;
+    }
+  }
+
+  __device__ __forceinline__ unsigned begin(int round, unsigned values) const {
+    return values + (round & 1 ? start[round / 2] >> 16 : start[round / 2] & 0xffff);
+  }
+};
