@@ -15,7 +15,7 @@ class PackedBitmap(Format):
     """Any set of positions, for a GPU and few tokens: a bit for each, and packed values where it is set.
 
     In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.pieces.Pieces` of its columns. At
-    half precision it takes density + 1/16 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x
+    half precision it takes density + 3/32 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x
     64 piece to a multiple of 8 values.
 
     Parameters
@@ -29,7 +29,7 @@ class PackedBitmap(Format):
     >>> import torch, gossamer as gs
     >>> w = gs.sparsify(torch.randn(128, 256).half(), "50%", format=gs.formats.PackedBitmap())
     >>> w.nnz, round(w.nbytes / (128 * 256 * 2), 2)
-    (16384, 0.56)
+    (16384, 0.6)
     """
 
     ordered = False

@@ -8,8 +8,9 @@ are in the order of
 
     (step, strip, [upper,] low, lane, [upper,] high, odd)
 
-without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. A word of ``bits`` has those
-of 32 / run threads in one round, and is at (piece, step, thread // (32 / run), round of the step).
+without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. ``bits`` has 192 words for each
+piece. Of the first 128 each has the bits of 32 / run threads in one round, and is at (step, thread // (32 / run), round of
+the step). The other 64 say, 16 bits each and in the same order, how many values of the piece come before those of a word.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from gossamer.formats.levels import Arrays, Level, Packed, Unpacked, _require
 TILE = 64  # rows, and columns of a piece
 PIECE = TILE * TILE
 ALIGN = 8  # values: 16 bytes at half precision
+WORDS = 192  # of a piece: bits, and where the values of each word begin
+_BITS = 128
 
 
 @dataclass(frozen=True)
@@ -70,19 +73,21 @@ class Pieces(Level):
         return row, step * 16 + upper * 8 + thread % 4 * 2 + place % 2
 
     def _words(self, flags: Tensor) -> Tensor:
-        """Words of bits from a flag for each position, in the order of the values."""
+        """Words from a flag for each position, in the order of the values."""
         lanes = 32 // self.run
-        rounds = flags.view(-1, 4, lanes, self.run, lanes * self.run)  # piece, step, round, word of a round, bit
+        rounds = flags.view(-1, 4, lanes, self.run, 32)  # piece, step, round, word of a round, bit
         shift = torch.arange(32, dtype=torch.int64, device=flags.device)
-        words = (rounds.permute(0, 1, 3, 2, 4).long() << shift).sum(-1)
-        return words.to(torch.int32).reshape(-1)
+        counts = rounds.sum(-1).view(-1, _BITS)
+        before = (counts.cumsum(1) - counts).view(rounds.shape[:-1]).transpose(2, 3).reshape(-1, _BITS // 2, 2)
+        bits = (rounds.transpose(2, 3).long() << shift).sum(-1).view(-1, _BITS)
+        starts = before[..., 0] | before[..., 1] << 16
+        return torch.cat((bits, starts), 1).to(torch.int32).reshape(-1)
 
     def _flags(self, bits: Tensor) -> Tensor:
         """Undo :meth:`_words`: [pieces, 4096]."""
-        lanes = 32 // self.run
         shift = torch.arange(32, dtype=torch.int32, device=bits.device)
-        flags = (bits.view(-1, 4, self.run, lanes, 1) >> shift & 1).bool()
-        return flags.permute(0, 1, 3, 2, 4).reshape(-1, PIECE)
+        words = bits.view(-1, WORDS)[:, :_BITS].reshape(-1, 4, self.run, 32 // self.run, 1)
+        return (words >> shift & 1).bool().transpose(2, 3).reshape(-1, PIECE)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         width = max(size // TILE, 1)
@@ -120,11 +125,12 @@ class Pieces(Level):
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         pos, bits = arrays["pos"], arrays["bits"]
         pieces = parents * (size // PIECE)
-        for name, array, length in (("pos", pos, pieces + 1), ("bits", bits, pieces * PIECE // 32)):
+        for name, array, length in (("pos", pos, pieces + 1), ("bits", bits, pieces * WORDS)):
             _require(array.dtype == torch.int32, f"{name} is {array.dtype}, must be torch.int32")
             _require(tuple(array.shape) == (length,), f"{name} is {tuple(array.shape)}, must be ({length},)")
-        expected = _starts(self._flags(bits).sum(1))
-        _require(bool((pos == expected).all()), "pos does not agree with the number of bits of each piece")
+        flags = self._flags(bits)
+        _require(bool((self._words(flags) == bits).all()), "bits has a start that does not agree with the bits before it")
+        _require(bool((pos == _starts(flags.sum(1))).all()), "pos does not agree with the number of bits of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return int(arrays["pos"][-1]) * ALIGN

@@ -1,7 +1,7 @@
 // y = act(x W' + bias) for a weight of any pattern, stored as bits and packed values, and up to 8 NT tokens: dense tensor
 // cores, sparse bytes.
 //
-// A piece is 64 rows x 64 columns: 512 bytes of bits and 2 bytes for each value. A block has RB times 64 rows and a cluster
+// A piece is 64 rows x 64 columns: 768 bytes of bits and numbers, and 2 bytes for each value. A block has RB times 64 rows and a cluster
 // of blocks shares the columns; RB x KW warps of a block each take every KW-th piece of 64 rows. A warp works alone: two
 // slots of its own, filled by bulk copies, x by the copy engine; it expands the bits and values of 16 x 16 elements in
 // registers (bitmap_decode.cuh), and multiplies by mma.m16n8k16.
@@ -20,9 +20,9 @@
 #define THREADS (32 * WARPS)
 constexpr int X_BYTES = NT * 1024;
 constexpr int SMEM_X = 0;                                  // two slots a warp, each 128-byte swizzled
-constexpr int SMEM_STARTS = WARPS * 2 * X_BYTES;           // one a warp
-constexpr int SMEM_BAR = SMEM_STARTS + WARPS * STARTS;     // two a warp
-constexpr int SMEM_W = (SMEM_BAR + WARPS * 16 + 15) / 16 * 16;  // two slots a warp: bits, values
+constexpr int SMEM_TABLES = WARPS * 2 * X_BYTES;           // one a warp, 16 bytes
+constexpr int SMEM_BAR = SMEM_TABLES + WARPS * 16;         // two a warp
+constexpr int SMEM_W = SMEM_BAR + WARPS * 16;              // two slots a warp: bits, values
 
 struct Problem {
   const char* values;
@@ -71,7 +71,7 @@ struct Stream {
         tensor_load(x(slot), &map, next * 64, 0, bar(slot));
       }
 #else
-      copy16<true>(bits(slot) + lane * 16, p.bits + piece * PIECE_BITS + lane * 16, 16);
+      for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, p.bits + piece * PIECE_BITS + i, 16);
       for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, p.values + from * 16ll + i, 16);
       for (int i = lane; i < NT * 64; i += 32) {
         int token = i >> 3, chunk = i & 7, left = token < p.tokens ? clamp16((p.k - next * 64 - chunk * 8) * 2) : 0;
@@ -105,12 +105,10 @@ struct Stream {
   }
 };
 
-__device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const Decoder& decoder, unsigned x, unsigned bits, unsigned starts, int lane) {
-  find_starts(bits, starts, lane);
-  __syncwarp();
+__device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const Decoder& decoder, unsigned x, unsigned bits, int lane) {
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    Step step(bits, starts, s, lane);
+    Step step(bits, s, lane);
     unsigned b[NT][2];
 #pragma unroll
     for (int tile = 0; tile < NT; tile += 2) {  // two times 8 tokens, of which the last may not be there
@@ -175,18 +173,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
   w.look_ahead();
   w.fetch(0);
   w.fetch(1);
+  AddUp<64 * RB, NT * 8, 1, THREADS, CLUSTER> add_up(p, row - block * 64, rank);
   float sum[4][NT][4] = {};
-  const unsigned starts = smem + SMEM_STARTS + warp * STARTS;
-  const Decoder decoder(starts, lane);
+  const Decoder decoder(smem + SMEM_TABLES + warp * 16, lane);
   int slot = 0, phase = 0;
 #pragma unroll 1
   for (; left > 0; --left) {
     w.arrived(slot, phase);
-    multiply(sum, decoder, w.x(slot), w.bits(slot), starts, lane);
+    multiply(sum, decoder, w.x(slot), w.bits(slot), lane);
     w.done(slot);
     phase ^= slot;
     slot ^= 1;
   }
   keep(sum, (float*)memory, block, part, lane);
-  add_up<64 * RB, NT * 8, 1, THREADS, CLUSTER>(p, smem, (float*)memory, row - block * 64, rank);
+  add_up.run(p, smem, (float*)memory);
 }

@@ -27,6 +27,7 @@ struct Consumer {
   unsigned smem;
   int wm, wn, warp, lane;
   Ring ring;
+  int by = 1;  // steps from one of this warpgroup's to the next
 
   __device__ __forceinline__ void release(int slot) {
     if (lane == 0) arrive(empty_bar(smem, slot));
@@ -122,7 +123,7 @@ struct Consumer {
         held = ring.slot;
       }
     }
-    ring.next();
+    ring.next(by);
   }
 
   __device__ __forceinline__ void multiply(Sums& acc, int steps) {

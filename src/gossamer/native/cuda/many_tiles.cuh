@@ -20,8 +20,8 @@ constexpr int SMEM_BAR = SMEM_META + STAGES * META_BYTES;
 
 struct Ring {
   int slot = 0, phase = 0;
-  __device__ void next() {
-    if (++slot == STAGES) slot = 0, phase ^= 1;
+  __device__ __forceinline__ void next(int by = 1) {
+    if ((slot += by) >= STAGES) slot -= STAGES, phase ^= 1;
   }
 };
 

@@ -227,8 +227,8 @@ __device__ __forceinline__ void multiply(float (&sum)[RT][4][NT][4], Stream& w, 
   }
 }
 
-// Sums of the warps, then of the blocks, in their order; bias and activation; out.
-__device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[RT][4][NT][4], int row0, int rank) {
+// Sums of a warp into shared memory.
+__device__ __forceinline__ void keep(float* sums, const float (&sum)[RT][4][NT][4]) {
   constexpr int LINE = Lines<64 * RT>::LINE, SIZE = NT * 8 * LINE;
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 #pragma unroll
@@ -240,8 +240,6 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
 #pragma unroll
         for (int q = 0; q < 4; ++q)
           sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * LINE + block * 64 + i * 16 + g + 8 * (q >> 1)] = sum[block][i][tile][q];
-  __syncthreads();
-  add_up<64 * RT, NT * 8, WARPS, THREADS, CLUSTER>(p, smem, sums, row0, rank);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
@@ -259,6 +257,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
   w.prepare(smem, from, to, warp, lane);
   after_the_kernel_before();
   w.fetch(lane);
+  AddUp<64 * RT, NT * 8, WARPS, THREADS, CLUSTER> add_up(p, block * 64, rank);
   float sum[RT][4][NT][4] = {};
   unsigned here = smem + SMEM_X + warp * X_BYTES;
 #pragma unroll 1
@@ -270,5 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
     __syncwarp();
   }
   __syncthreads();
-  finish(p, smem, (float*)memory, sum, block * 64, rank);
+  keep((float*)memory, sum);
+  __syncthreads();
+  add_up.run(p, smem, (float*)memory);
 }
