@@ -276,5 +276,6 @@ template <class T> T __shfl_up_sync(unsigned, T value, int by) {
   return emulated::brought<T>(emulated::meet_warp(value), (int)emulated::lane() < by ? emulated::lane() : emulated::lane() - by);
 }
 inline unsigned __vmaxu2(unsigned a, unsigned b) { return std::max(a & 0xffff, b & 0xffff) | std::max(a >> 16, b >> 16) << 16; }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return unsigned(((uint64_t)high << 32 | low) >> (by & 31)); }
 inline int __popc(unsigned w) { return __builtin_popcount(w); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) { return emulated::brought<T>(emulated::meet_warp(value), (emulated::lane() ^ mask) & 31); }

@@ -50,6 +50,8 @@ inline unsigned dot4(unsigned a, unsigned b, unsigned sum) {
   return sum;
 }
 
+inline unsigned dot2(unsigned a, unsigned b, unsigned sum) { return sum + (a & 0xffff) * (b & 255) + (a >> 16) * (b >> 8 & 255); }
+
 inline unsigned pack2(float low, float high) { return slim(low) | unsigned(slim(high)) << 16; }
 inline unsigned short part(unsigned word, int high);
 inline unsigned multiply2(unsigned a, unsigned b) { return pack2(wide(part(a, 0)) * wide(part(b, 0)), wide(part(a, 1)) * wide(part(b, 1))); }

@@ -12,10 +12,10 @@
 constexpr int LANES = 32 / RUN;  // of a word, and rounds of a step
 constexpr int WORDS = 512, PIECE_BITS = WORDS + 256;  // bytes
 
-// What a lane needs for all rounds. Of two values in a row and the zeros above them, the four tables of a byte give: none,
-// the first low, the first high, both.
+// What a lane needs for all rounds. A pair of elements has none of the next two values, the first one low, the first one
+// high, or both: a byte of each table says what that means.
 struct Decoder {
-  unsigned lows, highs;  // which bytes become the low half, and the high one
+  unsigned lows, highs;  // which bytes of two values and of a zero become the low half, and the high one
   unsigned bytes;        // that a pair has
   unsigned shift, below, own;
 
@@ -23,7 +23,7 @@ struct Decoder {
   // move to a register for each use.
   __device__ __forceinline__ Decoder(unsigned room, int lane) {
     shift = lane % LANES * RUN, below = (1u << shift) - 1, own = 0x4440 + lane % LANES;
-    sts128(room, uint4{0x10321032, 0x54103232, 0x04020200, 0});
+    sts128(room, uint4{0x10441044, 0x32104444, 0x04020200, 0});
     __syncwarp();
     uint4 tables = lds128(room);
     lows = tables.x, highs = tables.y, bytes = tables.z;
@@ -41,14 +41,22 @@ struct Decoder {
     return (mine & 12) * 4 + (mine & 3);
   }
 
-  // The registers of a round, whose values of these lanes begin at `start`.
+  // The registers of a round, whose values of these lanes begin at `start`. Loads cost most here: one of 32 bits for each
+  // pair, at a multiple of four bytes. A pair that begins in the upper half and has two values finds the second one in the
+  // word of the next pair. Sums of products of bytes are what adds up without waiting for the units that permute.
   __device__ __forceinline__ void decode(unsigned* a, unsigned word, unsigned start) const {
     const unsigned at = start + 2 * __popc(word & below), which = pairs(word);
     const unsigned low = permute(lows, 0, which), high = permute(highs, 0, which), each = permute(bytes, 0, which);
+    const unsigned from = each * 0x01010100u + (at & 2) * 0x01010101u;  // bytes from `base` to each pair
+    const unsigned base = at & ~3u, words = from & 0xfcfcfcfcu;
+    unsigned v[RUN / 2 + 1];
+#pragma unroll
+    for (int j = 0; j < RUN / 2; ++j) v[j] = lds32(j == 0 ? base : dot4(words, 1u << (8 * j), base));
+    v[RUN / 2] = lds32(dot4(each, 0x01010101u, at) & ~3u);
 #pragma unroll
     for (int j = 0; j < RUN / 2; ++j) {
-      const unsigned from = j == 0 ? at : dot4(each, 0x010101u >> (8 * (3 - j)), at);
-      a[j] = permute(lds16<0>(from), lds16<2>(from), permute(low, high, 0x40 + 0x11 * j));
+      const unsigned two = __funnelshift_r(v[j], v[j + 1], dot4(from, 8u << (8 * j), 0));  // from the lower half, or the upper
+      a[j] = permute(two, 0, permute(low, high, 0x40 + 0x11 * j));
     }
   }
 };
@@ -69,6 +77,6 @@ struct Step {
   }
 
   __device__ __forceinline__ unsigned begin(int round, unsigned values) const {
-    return values + 2 * (round & 1 ? start[round / 2] >> 16 : start[round / 2] & 0xffff);
+    return dot2(start[round / 2], round & 1 ? 0x0200 : 0x0002, values);
   }
 };

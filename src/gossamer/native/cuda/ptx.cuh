@@ -55,6 +55,13 @@ __device__ __forceinline__ unsigned dot4(unsigned a, unsigned b, unsigned sum) {
   return r;
 }
 
+// sum + the products of two 16-bit numbers with the two lower bytes of b.
+__device__ __forceinline__ unsigned dot2(unsigned a, unsigned b, unsigned sum) {
+  unsigned r;
+  asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
+  return r;
+}
+
 __device__ __forceinline__ void init_bar(unsigned bar, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
