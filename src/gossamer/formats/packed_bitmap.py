@@ -18,12 +18,6 @@ class PackedBitmap(Format):
     half precision it takes density + 3/32 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x
     64 piece to a multiple of 8 values.
 
-    Parameters
-    ----------
-    run
-        Positions that a thread decodes at once: 4, or 8, which takes fewer instructions, and is as fast in shared
-        memory from 75 % sparsity on.
-
     Examples
     --------
     >>> import torch, gossamer as gs
@@ -34,12 +28,8 @@ class PackedBitmap(Format):
 
     ordered = False
 
-    def __init__(self, run: int = 4) -> None:
-        self.run = run
-        super().__init__("dense", Pieces(run))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({'' if self.run == 4 else self.run})"
+    def __init__(self) -> None:
+        super().__init__("dense", Pieces())
 
     def groups(self, ndim: int) -> int:
         return 2

@@ -2,15 +2,14 @@
 
 A parent is a tile of 64 rows. Its columns come in pieces of 64, each of four steps of 16 columns by four strips of 16
 rows. With row = 16 strip + 8 high + low and column = 16 step + 8 upper + 2 lane + odd in a piece, a thread of
-``mma.m16n8k16`` is (low, lane), and has the eight positions (upper, high, odd) of a strip and a step. ``run`` says how
-many of them it takes in a round: all eight, or the four of one ``upper``, then those of the other. The values of a piece
-are in the order of
+``mma.m16n8k16`` is (low, lane), and has the eight positions (upper, high, odd) of a strip and a step. The values of a
+piece are in the order of
 
-    (step, strip, [upper,] low, lane, [upper,] high, odd)
+    (step, strip, low, lane, upper, high, odd)
 
 without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. ``bits`` has 192 words for each
-piece. Of the first 128 each has the bits of 32 / run threads in one round, and is at (step, thread // (32 / run), round of
-the step). The other 64 say, 16 bits each and in the same order, how many values of the piece come before those of a word.
+piece. Of the first 128 each has the bits of four threads, and is at (step, low, strip). The other 64 say, 16 bits each and
+in the same order, how many values of the piece come before those of a word.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Pieces(Level):
     Examples
     --------
     >>> import torch
-    >>> level = Pieces(8)
+    >>> level = Pieces()
     >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 64 * 8 + 1]), 1, 64 * 64)
     >>> arrays["pos"].tolist(), position.tolist(), n  # thread 1 has column 3 of row 0; thread 0 column 1 of row 8
     ([0, 1], [1, 0], 8)
@@ -47,70 +46,30 @@ class Pieces(Level):
     '0b1000001000'
     """
 
-    run: int = 4
     arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
-
-    def __post_init__(self) -> None:
-        _require(self.run in (4, 8), f"run={self.run!r} must be 4 or 8")
-
-    def _place(self, row: Tensor, col: Tensor) -> Tensor:
-        """Number of a position in its piece, in the order of the values."""
-        step, strip = col // 16, row // 16
-        thread = row % 8 * 4 + col % 8 // 2
-        high, upper, odd = row // 8 % 2, col // 8 % 2, col % 2
-        if self.run == 8:
-            return (((step * 4 + strip) * 32 + thread) * 2 + upper) * 4 + high * 2 + odd
-        return (((step * 4 + strip) * 2 + upper) * 32 + thread) * 4 + high * 2 + odd
-
-    def _row_and_col(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """Undo :meth:`_place`."""
-        step, strip = place // 1024, place // 256 % 4
-        if self.run == 8:
-            thread, upper = place // 8 % 32, place // 4 % 2
-        else:
-            upper, thread = place // 128 % 2, place // 4 % 32
-        row = strip * 16 + place // 2 % 2 * 8 + thread // 4
-        return row, step * 16 + upper * 8 + thread % 4 * 2 + place % 2
-
-    def _words(self, flags: Tensor) -> Tensor:
-        """Words from a flag for each position, in the order of the values."""
-        lanes = 32 // self.run
-        rounds = flags.view(-1, 4, lanes, self.run, 32)  # piece, step, round, word of a round, bit
-        shift = torch.arange(32, dtype=torch.int64, device=flags.device)
-        counts = rounds.sum(-1).view(-1, _BITS)
-        before = (counts.cumsum(1) - counts).view(rounds.shape[:-1]).transpose(2, 3).reshape(-1, _BITS // 2, 2)
-        bits = (rounds.transpose(2, 3).long() << shift).sum(-1).view(-1, _BITS)
-        starts = before[..., 0] | before[..., 1] << 16
-        return torch.cat((bits, starts), 1).to(torch.int32).reshape(-1)
-
-    def _flags(self, bits: Tensor) -> Tensor:
-        """Undo :meth:`_words`: [pieces, 4096]."""
-        shift = torch.arange(32, dtype=torch.int32, device=bits.device)
-        words = bits.view(-1, WORDS)[:, :_BITS].reshape(-1, 4, self.run, 32 // self.run, 1)
-        return (words >> shift & 1).bool().transpose(2, 3).reshape(-1, PIECE)
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         width = max(size // TILE, 1)
         row, col = coord // width, coord % width
         pieces = parents * (width // TILE)
-        place = (parent * (width // TILE) + col // TILE) * PIECE + self._place(row, col % TILE)
+        place = (parent * (width // TILE) + col // TILE) * PIECE + _place(row, col % TILE)
         flags = torch.zeros(pieces * PIECE, dtype=torch.bool, device=coord.device)
         flags[place] = True
         counts = flags.view(-1, PIECE).sum(1)
         pos = _starts(counts)
         before = pos[:-1].long() * ALIGN - (counts.cumsum(0) - counts)  # places of padding before each piece
         rank = flags.cumsum(0)[place] - 1
-        return {"pos": pos, "bits": self._words(flags)}, rank + before[place // PIECE], int(pos[-1]) * ALIGN
+        return {"pos": pos, "bits": _words(flags)}, rank + before[place // PIECE], int(pos[-1]) * ALIGN
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
-        pos, flags = arrays["pos"].long(), self._flags(arrays["bits"])
+        pos, flags = arrays["pos"].long(), _flags(arrays["bits"])
         counts = flags.sum(1)
         key = flags.view(-1).nonzero().view(-1)
         piece = key // PIECE
         rank = torch.arange(key.numel(), device=device) - (counts.cumsum(0) - counts)[piece]
         position = pos[piece] * ALIGN + rank
-        row, col = self._row_and_col(key % PIECE)
+        row, col = _row_and_col(key % PIECE)
         across = max(width // TILE, 1)
         places = int(pos[-1]) * ALIGN
         parent, coord = (torch.zeros(places, dtype=torch.int64, device=device) for _ in range(2))
@@ -128,8 +87,8 @@ class Pieces(Level):
         for name, array, length in (("pos", pos, pieces + 1), ("bits", bits, pieces * WORDS)):
             _require(array.dtype == torch.int32, f"{name} is {array.dtype}, must be torch.int32")
             _require(tuple(array.shape) == (length,), f"{name} is {tuple(array.shape)}, must be ({length},)")
-        flags = self._flags(bits)
-        _require(bool((self._words(flags) == bits).all()), "bits has a start that does not agree with the bits before it")
+        flags = _flags(bits)
+        _require(bool((_words(flags) == bits).all()), "bits has a start that does not agree with the bits before it")
         _require(bool((pos == _starts(flags.sum(1))).all()), "pos does not agree with the number of bits of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -141,3 +100,33 @@ def _starts(counts: Tensor) -> Tensor:
     pos = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=counts.device)
     torch.cumsum((counts + ALIGN - 1) // ALIGN, 0, out=pos[1:])
     return pos.to(torch.int32)
+
+
+def _place(row: Tensor, col: Tensor) -> Tensor:
+    """Number of a position in its piece, in the order of the values."""
+    thread = row % 8 * 4 + col % 8 // 2
+    return (((col // 16 * 4 + row // 16) * 32 + thread) * 2 + col // 8 % 2) * 4 + row // 8 % 2 * 2 + col % 2
+
+
+def _row_and_col(place: Tensor) -> tuple[Tensor, Tensor]:
+    """Undo :func:`_place`."""
+    thread = place // 8 % 32
+    row = place // 256 % 4 * 16 + place // 2 % 2 * 8 + thread // 4
+    return row, place // 1024 * 16 + place // 4 % 2 * 8 + thread % 4 * 2 + place % 2
+
+
+def _words(flags: Tensor) -> Tensor:
+    """Words from a flag for each position, in the order of the values."""
+    threads = flags.view(-1, 4, 4, 8, 32)  # piece, step, strip, four threads, bit
+    shift = torch.arange(32, dtype=torch.int64, device=flags.device)
+    counts = threads.sum(-1).view(-1, _BITS)
+    before = (counts.cumsum(1) - counts).view(threads.shape[:-1]).transpose(2, 3).reshape(-1, _BITS // 2, 2)
+    bits = (threads.transpose(2, 3).long() << shift).sum(-1).view(-1, _BITS)
+    return torch.cat((bits, before[..., 0] | before[..., 1] << 16), 1).to(torch.int32).reshape(-1)
+
+
+def _flags(bits: Tensor) -> Tensor:
+    """Undo :func:`_words`: [pieces, 4096]."""
+    shift = torch.arange(32, dtype=torch.int32, device=bits.device)
+    words = bits.view(-1, WORDS)[:, :_BITS].reshape(-1, 4, 8, 4, 1)
+    return (words >> shift & 1).bool().transpose(2, 3).reshape(-1, PIECE)

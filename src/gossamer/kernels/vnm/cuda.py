@@ -1,4 +1,4 @@
-"""Packed V:N:M on a GPU: checks, and the launches of what :mod:`gossamer.kernels.vnm.plan` chooses."""
+"""Packed V:N:M on a GPU: checks, and the calls of what :mod:`gossamer.kernels.vnm.plan` chooses."""
 
 from __future__ import annotations
 
@@ -8,49 +8,51 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.kernels.gpu import ELEMENTS, MOST_LINE, capability, processors
 from gossamer.kernels.transpose import transpose
 from gossamer.kernels.vnm import operators as vnm_kernels
 from gossamer.kernels.vnm import plan as vnm_plan
+from gossamer.kernels.vnm import plan_many
 from gossamer.kernels.vnm.operators import ACTIVATIONS, _library, empty_result, feature_major
-from gossamer.native.cuda import Function, function, tensor_map, usable
+from gossamer.native.cuda import Function, calls, function, usable
+from gossamer.native.cuda.calls import Address, Box, Buffer, Call
 
-ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _VNM = "PPPqqqqq"
-_PROBLEM = "PPPPPPiiiiiiiiii"  # what few and many take: pointers, then sizes; lines are counted in bytes
-_MAPPED = f"{_PROBLEM} 128s 128s"  # many: and how the copy engine finds the result and x
-_UNMAPPED = bytes(128)
+FEW = "PPPPPPPPPiiiiiiii"  # what few takes: pointers, then sizes; lines are counted in bytes
+MANY = "PPPPPPPPiiiiiiiiiii"  # some and many
 _KERNELS = {  # source and parameters of the plain ones
     "vnm_any": ("vnm_any.cu", "PPPPPPqqqqqqqqqqq"),
     "vnm_decode": ("vnm_decode.cu", f"{_VNM} P q"),
     "vnm_sample": ("vnm_decode.cu", f"{_VNM} P q P"),
     "vnm_compact": ("vnm_compact.cu", "P q P P q q q q"),
 }
-_LINE = 2**31  # bytes from one line to the next that the kernels can count
+_NO_MAP = bytes(128)
+_VALUES, _SHARED, _META, _X, _BIAS = range(5)  # the tensors of a call; then its buffers
+_HELD = (_VALUES, _SHARED, _META)
+_MOST = 4096  # kinds of calls; a server sees every number of tokens: forget all when there are too many
 _ready: dict[tuple[str, int, int], Function] = {}
-_capability: dict[int, tuple[int, int]] = {}
-_processors: dict[int, int] = {}
+_known: dict[tuple[Any, ...], Kind] = {}
 
 
-class Chosen(NamedTuple):
-    """The plan of a call, and what is known of its launches; kept for calls with operands of the same kind."""
+class Kind(NamedTuple):
+    """What is known of calls with operands of a kind."""
 
     plan: str
-    run: Function | None = None
-    launch: vnm_plan.Launch | None = None
-    sizes: tuple[int, ...] = ()  # rows, cols, m, v, tokens, steps of the kernel's problem
-    direct: bool = False  # x can be read as it lies, so that all else is known: one launch of
-    rest: tuple[int, ...] = ()  # sizes, lines, tiles; into a result of
-    shape: tuple[int, int] = (0, 0)
-    strides: tuple[int, int] = (0, 0)
-    place: tuple[int, int, int, int] | None = None  # of the result's tensor map
-    source: tuple[int, int, int, int] | None = None  # of that of x, where the copy engine brings it
-    compact: Function | None = None  # a launch before that one, for the shared columns of x
-    compacted: tuple[int, ...] = ()  # what it takes: tokens, cols, m, steps
-    align: int = 15  # bits of addresses that must be zero
+    call: Call | None  # None: operands must be brought into order first, or there is no kernel
 
 
-_chosen: dict[tuple[Any, ...], Chosen] = {}
-_MOST_CHOSEN = 4096  # a server sees every number of tokens: forget all when there are too many
+class Sizes(NamedTuple):
+    """Of a weight and of activations."""
+
+    rows: int
+    cols: int
+    v: int  # 0: all rows share columns
+    m: int
+    tokens: int
+
+    @property
+    def steps(self) -> int:
+        return -(-self.cols // (16 * self.m))
 
 
 def kernel(name: str, device: int, element: int) -> Function:
@@ -64,72 +66,68 @@ def kernel(name: str, device: int, element: int) -> Function:
     return found
 
 
-def capability(device: int) -> tuple[int, int]:
-    """Return the compute capability of a device, as torch says it."""
-    found = _capability.get(device)
-    if found is None:
-        found = _capability[device] = torch.cuda.get_device_capability(device)
-    return found
-
-
-def processors(device: int) -> int:
-    """Return how many multiprocessors a device has."""
-    found = _processors.get(device)
-    if found is None:
-        found = _processors[device] = torch.cuda.get_device_properties(device).multi_processor_count
-    return found
-
-
 def linear(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
     activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
-    device = values.get_device()
-    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
-    key = (
-        rows, cols, v, m, x.shape, x.stride(), x.dtype, values.dtype, device, x.get_device(), added, activation, turned,
-    )  # fmt: skip
-    chosen = _chosen.get(key) or _choose(key, values, x, bias)
-    if chosen.direct:  # all Python that such a call needs: 15 us are little
-        held = values.data_ptr(), meta.data_ptr(), shared.data_ptr(), x.data_ptr()
-        if not (held[0] | held[1] | held[2] | held[3]) & chosen.align:
-            run, launch = chosen.run, chosen.launch
-            assert run is not None and launch is not None
-            out = x.new_empty_strided(chosen.shape, chosen.strides)
-            to, shift = out.data_ptr(), 0 if bias is None else bias.data_ptr()
-            if chosen.compact is not None:
-                x = _compacted(chosen.compact, x, held[2], *chosen.compacted)
-                held = (held[0], held[1], held[2], x.data_ptr())
-            if chosen.place is None:
-                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest)
-            else:
-                source = _UNMAPPED if chosen.source is None else tensor_map(held[3], *chosen.source)
-                run(launch.grid, launch.threads, *held, to, shift, *chosen.rest, tensor_map(to, *chosen.place), source)
-            return out
-    return _prepared(values, shared, meta, x, bias, rows, cols, v, m, activation, turned, chosen)
+    kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, turned))
+    if kind.call is not None:
+        tensors = (values, shared, meta, x, bias)
+        if kind.call.fits(tensors):
+            return kind.call(*tensors)
+    return _in_order(values, shared, meta, x, bias, Sizes(rows, cols, v, m, x.shape[0]), activation, turned, kind.plan)
 
 
-def _prepared(
+def slow(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
-    activation: int, turned: bool | None, chosen: Chosen,
+    activation: int,
+) -> Tensor:  # fmt: skip
+    """As :func:`linear`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
+    try:
+        out = linear(values, shared, meta, x, bias, rows, cols, v, m, activation)
+        kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, None))
+        if kind.call is not None:
+            calls.remember(kind.call, values.get_device())
+    except Exception as error:
+        if not calls.refuse(str(error)):
+            raise
+        return x.new_empty(0)
+    return out
+
+
+def _kind_of(values: Tensor, x: Tensor, bias: Tensor | None, rest: tuple[Any, ...]) -> Kind:
+    """Return what is known of calls like this one; ``rest``: rows, cols, v, m, activation, turned."""
+    added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
+    key = (x.shape, x.stride(), x.dtype, values.dtype, values.get_device(), x.get_device(), added, rest)
+    kind = _known.get(key)
+    if kind is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        kind = _known[key] = _decide(values, x, bias, *rest)
+    return kind
+
+
+def _in_order(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, sizes: Sizes, activation: int,
+    turned: bool | None, plan: str,
 ) -> Tensor:  # fmt: skip
     """Return the product where operands must be brought into order first, or where there is no kernel for it."""
     turned = feature_major(x) if turned is None else turned
-    bias = None if bias is None else bias.contiguous()
-    if chosen.plan == "nothing":
-        return empty_result(x, rows, turned)
-    if chosen.plan == "any":  # with a bias that had to be brought into order
-        return linear(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
-    if chosen.launch is not None:
-        held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
-        if (held[0] | held[1] | held[2]) & 15:  # bulk copies start at multiples of 16 bytes
-            values, shared, meta = values.clone(), shared.clone(), meta.clone()
-            held = (values.data_ptr(), meta.data_ptr(), shared.data_ptr())
-        if chosen.plan == "few":
-            return _few(held, x, bias, turned, chosen)
-        return _many(held, shared, x, bias, turned, m, chosen)
-    return _dense(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
+    weight = (*sizes[:4], activation)
+    if plan == "nothing":
+        return empty_result(x, sizes.rows, turned)
+    if plan == "dense":
+        return _dense(values, shared, meta, x, bias, *weight, turned)
+    if bias is not None and not bias.is_contiguous():
+        return linear(values, shared, meta, x, bias.contiguous(), *weight, turned)
+    if any(tensor.data_ptr() & 15 for tensor in (values, shared, meta)):  # bulk copies start at multiples of 16 bytes
+        return linear(values.clone(), shared.clone(), meta.clone(), x, bias, *weight, turned)
+    if plan in ("few", "some"):
+        out = linear(values, shared, meta, _token_lines(x), bias, *weight, False)
+        return empty_result(x, sizes.rows, turned).copy_(out) if turned and sizes.tokens > 1 else out
+    x = _token_lines(x) if not feature_major(x) and sizes.v == 0 else _feature_lines(x)
+    return linear(values, shared, meta, x, bias, *weight, turned)
 
 
 def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
@@ -138,6 +136,12 @@ def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: i
     if any(t.dtype is not values.dtype for t in tensors):
         given = ", ".join(str(t.dtype) for t in tensors)
         raise RuntimeError(f"expected input, weight and bias of one dtype, got {given}")
+    complain_of_sizes(values, x, bias, rows, cols)
+
+
+def complain_of_sizes(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
+    """Say what is wrong with the devices and sizes of operands, if anything is."""
+    tensors = (x, values) if bias is None else (x, values, bias)
     if any(t.device != values.device for t in tensors):
         given = ", ".join(str(t.device) for t in tensors)
         raise RuntimeError(f"expected input, weight and bias on one device, got {given}")
@@ -148,113 +152,174 @@ def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: i
         )
 
 
-def _choose(key: tuple[Any, ...], values: Tensor, x: Tensor, bias: Tensor | None) -> Chosen:
-    """Choose a plan for operands of a kind that was not seen before, and compile what it needs."""
-    rows, cols, v, m, *_, activation, asked = key
+def _decide(
+    values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int, activation: int,
+    asked: bool | None,
+) -> Kind:  # fmt: skip
+    """Decide what calls with operands of a kind that was not seen before launch, and compile what that needs."""
     _complain(values, x, bias, rows, cols)
     given = feature_major(x)
     turned = given if asked is None else asked
-    tokens, dtype, device = x.shape[0], x.dtype, values.get_device()
-    half, steps = dtype in (torch.float16, torch.bfloat16), -(-cols // (16 * m))
-    plan = vnm_plan.choose(tokens, half, v, capability(device)) if usable() else "dense"
-    if dtype not in ELEMENTS or 2 * max(tokens, rows, cols) >= _LINE or not (steps or plan == "any"):
+    sizes, dtype, device = Sizes(rows, cols, v, m, x.shape[0]), x.dtype, values.get_device()
+    if not (sizes.tokens and rows):
+        return Kind("nothing", None)
+    plan = "dense"
+    if usable() and dtype in ELEMENTS and 2 * max(sizes.tokens, rows, cols) < MOST_LINE:
+        half, token_major = dtype in (torch.float16, torch.bfloat16), not given and not turned
+        plan = vnm_plan.choose(
+            sizes.tokens, rows, half, v, capability(device), processors(device), token_major
+        )
+    if not (sizes.steps or plan == "any") or (plan == "many" and _tiles(sizes, x, given, turned, activation) is None):
         plan = "dense"
-    if not (tokens and rows):
-        plan = "nothing"
-    if plan == "few":
-        count = min(tokens, vnm_plan.FEW_LAUNCH)
-        launch: vnm_plan.Launch | None = vnm_plan.few(
-            count, rows, cols, v, m, capability(device), ELEMENTS[dtype], activation, processors(device)
-        )
-        sizes = (rows, cols, m, vnm_plan.sharing(v), tokens, steps)
-    elif plan == "many":
-        inside = (4, steps * 64) if m != 4 and not given and v == 0 else (m, cols)  # of compacted activations
-        order = (not given and inside[0] == 4, not turned)
-        launch = vnm_plan.many(
-            tokens, rows, steps, v, inside[0], order, ELEMENTS[dtype], activation, processors(device)
-        )
-        sizes = (rows, inside[1], inside[0], vnm_plan.sharing(v), tokens, steps)
-        plan = plan if launch is not None else "dense"
-    elif plan == "any":
-        launch = vnm_plan.plain(tokens, rows)
-        sizes = (rows, cols, m, v, tokens, steps)
-    else:
-        launch = None
-    chosen = Chosen(plan)
-    if launch is not None:
-        chosen = Chosen(plan, _function(plan, launch, device, ELEMENTS[dtype]), launch, sizes)
-        chosen = _known(chosen, x, bias, m, given, turned, activation)
-    if len(_chosen) >= _MOST_CHOSEN:
-        _chosen.clear()
-    _chosen[key] = chosen
-    return chosen
+    make = {"few": _few, "some": _some, "many": _many, "any": _any}.get(plan)
+    if make is None or not (bias is None or bias.is_contiguous()):
+        return Kind(plan, None)
+    return Kind(plan, make(sizes, x, given, turned, activation, device))
 
 
-def _function(plan: str, launch: vnm_plan.Launch, device: int, element: int) -> Function:
-    if plan == "any":
-        return kernel(launch.name, device, element)
-    parameters = _MAPPED if plan == "many" else _PROBLEM
+def _lines(x: Tensor, given: bool) -> int | None:
+    """Elements from one line of x to the next, if a kernel can read it as it lies; ``given``: feature-major."""
+    line, long = (x.stride(1), x.shape[0]) if given else (x.stride(0), x.shape[1])
+    if x.shape[1 if given else 0] == 1:  # there is no next line
+        line = -(-long // 8) * 8
+    fits = x.stride(0 if given else 1) == 1 and line % 8 == 0 and line >= long and 2 * line < MOST_LINE
+    return line if fits else None
+
+
+def compiled(launch: vnm_plan.Launch, device: int, parameters: str) -> Function:
+    """Return the kernel of a launch."""
     return function(
         launch.source, launch.name, device, parameters, shared=launch.shared, chained=launch.chained, **launch.macros
     )
 
 
-def _known(
-    chosen: Chosen, x: Tensor, bias: Tensor | None, m: int, given: bool, turned: bool, activation: int
-) -> Chosen:
-    """Return a plan with all that is known of its calls, if x can be read as it lies."""
-    (rows, wide, group, _, tokens, steps), launch = chosen.sizes, chosen.launch
-    assert launch is not None
-    compacts = group != m
+def _any(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int, device: int) -> Call:
+    rows, cols, v, m, tokens = sizes
+    launch = vnm_plan.plain(tokens, rows)
+    out = _result(x, rows, turned)
+    arguments = (
+        Address(_VALUES), Address(_META), Address(_SHARED), Address(_X), Address(5), Address(_BIAS), rows, cols, m, v,
+        tokens, sizes.steps, *x.stride(), *out.strides, activation,
+    )  # fmt: skip
+    run = kernel(launch.name, device, ELEMENTS[x.dtype])
+    return Call((out,), (calls.Launch(run, launch.grid, launch.threads, arguments),))
+
+
+def _result(x: Tensor, rows: int, turned: bool) -> Buffer:
+    tokens = x.shape[0]
     lead = -(-tokens // 8) * 8 if turned else rows
-    strides = (1, lead) if turned else (lead, 1)
-    line, long = (x.stride(1), tokens) if given else (x.stride(0), x.shape[1])
-    fits = x.stride(0 if given else 1) == 1 and (compacts or (line % 8 == 0 and line >= long and 2 * line < _LINE))
-    if chosen.plan == "any":
-        fits = True
-    elif chosen.plan == "few":
-        fits = fits and not given and not turned and tokens <= vnm_plan.FEW_LAUNCH
-    else:
-        fits = fits and given != launch.macros["X_TOKENS"] and launch.macros["OUT"] > 0
-    if not fits or (bias is not None and not bias.is_contiguous()):
-        return chosen
-    if compacts:
-        line = wide
-        run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
-        chosen = chosen._replace(compact=run, compacted=(tokens, x.shape[1], m, steps))
-    chosen = chosen._replace(direct=True, shape=(tokens, rows), strides=strides)
-    if chosen.plan == "any":
-        return chosen._replace(rest=(*chosen.sizes, *x.stride(), *strides, activation), align=0)
-    return chosen._replace(
-        rest=(*chosen.sizes, 2 * line, 2 * lead, *launch.tiles),
-        place=_place(launch, tokens, rows, 2 * lead, turned) if chosen.plan == "many" else None,
-        source=_source(chosen, 2 * line),
+    return Buffer((tokens, rows), (1, lead) if turned else (lead, 1), x.dtype)
+
+
+def _few(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int, device: int) -> Call | None:
+    rows, cols, v, m, tokens = sizes
+    line = _lines(x, given)
+    if given or turned or line is None:
+        return None
+    launch = vnm_plan.few(
+        min(tokens, vnm_plan.FEW_LAUNCH), rows, cols, v, m, capability(device), ELEMENTS[x.dtype], activation,
+        processors(device),
+    )  # fmt: skip
+    run = compiled(launch, device, FEW)
+    launches = []
+    for start in range(0, tokens, vnm_plan.FEW_LAUNCH):
+        count = min(tokens - start, vnm_plan.FEW_LAUNCH)
+        arguments = (
+            Address(_VALUES), Address(_META), Address(_SHARED), Address(_X, start * 2 * line),
+            Address(5, start * 2 * rows), Address(_BIAS), 0, 0, 0, rows, cols, m, vnm_plan.sharing(v), count,
+            sizes.steps, 2 * line, 2 * rows,
+        )  # fmt: skip
+        launches.append(calls.Launch(run, launch.grid, launch.threads, arguments))
+    return Call((_result(x, rows, False),), tuple(launches), (*_HELD, _X))
+
+
+def _compact(sizes: Sizes, x: Tensor, device: int, to: int) -> calls.Launch:
+    """Shared columns side by side: the launch before a product, into tensor number ``to``."""
+    run = kernel("vnm_compact", device, ELEMENTS[x.dtype])
+    arguments = (
+        Address(_X), x.stride(0), Address(_SHARED), Address(to), sizes.tokens, sizes.cols, sizes.m, sizes.steps
+    )  # fmt: skip
+    return calls.Launch(run, (-(-sizes.tokens * sizes.steps * 8 // 256), 1, 1), 256, arguments)
+
+
+def _some(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int, device: int) -> Call | None:
+    rows, cols, _, m, tokens = sizes
+    compacts = m != 4
+    line = 64 * sizes.steps if compacts else _lines(x, given)
+    if line is None or (compacts and x.stride(1) != 1):
+        return None
+    launch = vnm_plan.some(
+        tokens, rows, sizes.steps, ELEMENTS[x.dtype], activation, processors(device), ahead=compacts
+    )
+    source, wide = (5, line) if compacts else (_X, cols)
+    out = 6 if compacts else 5
+    arguments = (
+        Address(_VALUES), Address(_META), 0, Address(source), Address(out), Address(_BIAS), 0, 0, rows, wide, 4,
+        vnm_plan.sharing(0), tokens, sizes.steps, 2 * line, 2 * rows, *launch.tiles, launch.lines,
+        Box(source, wide, tokens, 2 * line, launch.lines),
+    )  # fmt: skip
+    product = calls.Launch(compiled(launch, device, f"{MANY} 128s"), launch.grid, launch.threads, arguments)
+    result = _result(x, rows, False)
+    if not compacts:
+        return Call((result,), (product,), (*_HELD, _X))
+    return Call((_compacted(sizes, x), result), (_compact(sizes, x, device, 5), product), _HELD)
+
+
+def _compacted(sizes: Sizes, x: Tensor) -> Buffer:
+    return Buffer((sizes.tokens, sizes.steps * 64), (sizes.steps * 64, 1), x.dtype)
+
+
+def _compacts(sizes: Sizes, given: bool) -> bool:
+    """Does the product with many tokens gather the shared columns by a kernel of their own?"""
+    return sizes.m != 4 and not given and sizes.v == 0
+
+
+def _tiles(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int) -> vnm_plan.Launch | None:
+    """Return the launch for many tokens; None if its lists of columns don't fit into shared memory."""
+    group = 4 if _compacts(sizes, given) else sizes.m
+    order = (not given and group == 4, not turned)
+    device = x.get_device()
+    return plan_many.many(
+        sizes.tokens, sizes.rows, sizes.steps, sizes.v, group, order, ELEMENTS[x.dtype], activation, processors(device)
     )
 
 
-def _place(launch: vnm_plan.Launch, tokens: int, rows: int, line: int, turned: bool) -> tuple[int, int, int, int]:
-    """Return what the tensor map of the result is made of, beside its address; ``line`` in bytes."""
-    return (*((tokens, rows) if turned else (rows, tokens)), line, launch.macros["BOX"])
-
-
-def _source(chosen: Chosen, line: int) -> tuple[int, int, int, int] | None:
-    """Return what the tensor map of x is made of, beside its address, if there is one; ``line`` in bytes."""
-    (_, cols, _, _, tokens, _), launch = chosen.sizes, chosen.launch
-    if chosen.plan != "many" or launch is None or launch.macros["GATHER"]:
+def _many(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int, device: int) -> Call | None:
+    rows, cols, v, m, tokens = sizes
+    compacts, launch = _compacts(sizes, given), _tiles(sizes, x, given, turned, activation)
+    assert launch is not None
+    group, wide = (4, sizes.steps * 64) if compacts else (m, cols)
+    line = wide if compacts else _lines(x, given)
+    if line is None or given == launch.macros["X_TOKENS"] or (compacts and x.stride(1) != 1):
         return None
+    result, source, out = _result(x, rows, turned), 5 if compacts else _X, 6 if compacts else 5
+    lead = max(result.strides)
+    place: Box | bytes = _NO_MAP
+    if launch.macros["OUT"]:
+        place = Box(out, *((tokens, rows) if turned else (rows, tokens)), 2 * lead, launch.macros["BOX"])
+    arguments = (
+        Address(_VALUES), Address(_META), Address(_SHARED), Address(source), Address(out), Address(_BIAS), 0, 0, rows,
+        wide, group, vnm_plan.sharing(v), tokens, sizes.steps, 2 * line, 2 * lead, *launch.tiles, launch.lines, place,
+        _source(launch, source, wide, tokens, 2 * line),
+    )  # fmt: skip
+    product = calls.Launch(compiled(launch, device, f"{MANY} 128s 128s"), launch.grid, launch.threads, arguments)
+    if not compacts:
+        return Call((result,), (product,), (*_HELD, _X))
+    return Call((_compacted(sizes, x), result), (_compact(sizes, x, device, 5), product), _HELD)
+
+
+def _source(launch: vnm_plan.Launch, source: int, wide: int, tokens: int, line: int) -> Box | bytes:
+    """How the copy engine finds x, where it brings it; ``line`` in bytes."""
+    if launch.macros["GATHER"]:
+        return _NO_MAP
     if launch.macros["X_TOKENS"]:
-        return cols, tokens, line, launch.broad
-    return tokens, cols, line, 64
-
-
-def _aligned(x: Tensor, line: int) -> bool:
-    """Can a kernel read x by 16 bytes? ``line``: elements from one line to the next."""
-    return x.data_ptr() % 16 == 0 and line % 8 == 0 and line * 2 < _LINE
+        return Box(source, wide, tokens, line, launch.lines)
+    return Box(source, tokens, wide, line, 64)
 
 
 def _token_lines(x: Tensor) -> Tensor:
     """Return x token-major, lines at multiples of 16 bytes."""
-    if x.stride(1) == 1 and _aligned(x, x.stride(0)) and (x.stride(0) >= x.shape[1] or x.shape[0] == 1):
+    if not feature_major(x) and _lines(x, False) is not None and x.data_ptr() % 16 == 0:
         return x
     padded = x.new_empty((x.shape[0], -(-x.shape[1] // 8) * 8))
     return padded[:, : x.shape[1]].copy_(x)
@@ -262,52 +327,12 @@ def _token_lines(x: Tensor) -> Tensor:
 
 def _feature_lines(x: Tensor) -> Tensor:
     """Return x feature-major, lines at multiples of 16 bytes."""
-    if feature_major(x) and _aligned(x, x.stride(1)) and x.stride(1) >= x.shape[0]:
+    if feature_major(x) and _lines(x, True) is not None and x.data_ptr() % 16 == 0:
         return x
     if x.stride(1) == 1:
         return transpose(x).t()
     padded = x.new_empty((x.shape[1], -(-x.shape[0] // 8) * 8))
     return padded[:, : x.shape[0]].copy_(x.t()).t()
-
-
-def _few(held: tuple[int, ...], x: Tensor, bias: Tensor | None, turned: bool, chosen: Chosen) -> Tensor:
-    (rows, cols, *sizes, tokens, steps), launch, run = chosen.sizes, chosen.launch, chosen.run
-    assert launch is not None and run is not None
-    line, result, at = 2 * cols, 2 * rows, x.data_ptr()
-    if line & 15 or at & 15 or not x.is_contiguous():
-        x = _token_lines(x)
-        line, at = 2 * x.stride(0), x.data_ptr()
-    out = x.new_empty((tokens, rows))
-    shift, to = 0 if bias is None else bias.data_ptr(), out.data_ptr()
-    for start in range(0, tokens, vnm_plan.FEW_LAUNCH):
-        count = min(tokens - start, vnm_plan.FEW_LAUNCH)
-        ends = (at + start * line, to + start * result, shift)
-        run(launch.grid, launch.threads, *held, *ends, rows, cols, *sizes, count, steps, line, result, 0, 0)
-    return empty_result(x, rows, turned).copy_(out) if turned and tokens > 1 else out
-
-
-def _many(
-    held: tuple[int, ...], shared: Tensor, x: Tensor, bias: Tensor | None, turned: bool, m: int, chosen: Chosen
-) -> Tensor:
-    (rows, _, group, *_), launch, run = chosen.sizes, chosen.launch, chosen.run
-    assert launch is not None and run is not None
-    out = empty_result(x, rows, turned)
-    result = out.stride(1) if turned else out.stride(0)
-    if launch.macros["X_TOKENS"]:
-        x = _token_lines(x if group == m else compact(x, shared, m))
-        line = x.stride(0)
-    else:
-        x = _feature_lines(x)
-        line = x.stride(1)
-    to, tokens = out.data_ptr(), x.shape[0]
-    ends = (x.data_ptr(), to, 0 if bias is None else bias.data_ptr())
-    place = _UNMAPPED
-    if launch.macros["OUT"]:
-        place = tensor_map(to, *_place(launch, tokens, rows, 2 * result, turned))
-    source = _source(chosen, 2 * line)
-    where = _UNMAPPED if source is None else tensor_map(ends[0], *source)
-    run(launch.grid, launch.threads, *held, *ends, *chosen.sizes, 2 * line, 2 * result, *launch.tiles, place, where)
-    return out
 
 
 def _dense(
@@ -348,26 +373,14 @@ def sample(dense: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v:
     return values
 
 
-def compact(x: Tensor, shared: Tensor, m: int) -> Tensor:
-    """Return the shared columns of activations side by side, token-major, for v = "all"."""
-    x = x if x.stride(1) == 1 else x.contiguous()
-    run = kernel("vnm_compact", x.get_device(), ELEMENTS[x.dtype])
-    tokens, cols = x.shape
-    return _compacted(run, x, shared.data_ptr(), tokens, cols, m, shared.numel() // 64)
-
-
-def _compacted(run: Function, x: Tensor, shared: int, tokens: int, cols: int, m: int, steps: int) -> Tensor:
-    out = x.new_empty_strided((tokens, steps * 64), (steps * 64, 1))
-    grid = (-(-tokens * steps * 8 // 256), 1, 1)
-    run(grid, 256, x.data_ptr(), x.stride(0), shared, out.data_ptr(), tokens, cols, m, steps)
-    return out
-
-
 def _arguments(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> tuple[Any, ...]:
     steps = -(-cols // (16 * m))
     return values.data_ptr(), meta.data_ptr(), shared.data_ptr(), rows, cols, steps, v, m
 
 
-_library.impl("vnm_linear", linear, "CUDA")
+_library.impl("vnm_linear_slow", slow, "CUDA")
+if calls.library() is None:
+    _library.impl("vnm_linear", linear, "CUDA")
+    _library.impl("vnm_forward", linear, "CUDA")
 _library.impl("vnm_decode", decode, "CUDA")
 _library.impl("vnm_sample", sample, "CUDA")

@@ -6,12 +6,10 @@
 // slots of its own, filled by bulk copies, x by the copy engine; it expands the bits and values of 16 x 16 elements in
 // registers (bitmap_decode.cuh), and multiplies by mma.m16n8k16.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 %: 66, 54, 43, 31 MB; 15.4, 12.6, 9.9, 7.2 us at 4.3 TB/s. Shared
-// memory, for 256 elements: 8 loads of 16 bits, of which each is a cycle, 3 for bits and starts, 1 for x, 1 to 2 to write
-// what comes: 13 cycles, 12 us whatever the sparsity. Instructions: 4.7 (RUN = 8) or 5.6 (RUN = 4) a lane and element, 9 to
-// 11 us. With RUN = 8 the 32 lanes reach over 512 bytes times the density: beyond 128 loads have bank conflicts.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 %: 70, 58, 46, 34 MB; 16.2, 13.5, 10.8, 8.0 us at 4.3 TB/s. It is
+// instructions that bound it, not these: see bitmap_decode.cuh.
 //
-// Macros: ELEMENT, NT, RB, KW, CLUSTER, RUN, ALONE, ACT. On sm_80: cp.async for all copies, no clusters.
+// Macros: ELEMENT, NT, RB, KW, CLUSTER, ALONE, ACT. On sm_80: cp.async for all copies, no clusters.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
@@ -35,7 +33,7 @@ struct Problem {
   const float* token_scale;
   int rows, k, tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int slot;                // bytes of a slot: bits, the most values of a piece, and 16 more
+  int slot;                // bytes of a slot: bits, the most values of a piece, and 16 more: a pair is read where one is
 };
 
 struct alignas(64) Map {  // of x, for the copy engine
@@ -62,7 +60,7 @@ struct Stream {
   __device__ __forceinline__ void fetch(int slot) {
     if (next < end) {
       const long long piece = first + next;
-      const int bytes = (to - from) * 16;
+      const int bytes = min((to - from) * 16, p.slot - PIECE_BITS - 16);  // more than there is room for is not read
 #if __CUDA_ARCH__ >= 900
       if (lane == 0) {
         expect_tx(bar(slot), PIECE_BITS + bytes + p.tokens * 128);
@@ -121,11 +119,7 @@ __device__ __forceinline__ void multiply(float (&sum)[4][NT][4], const Decoder& 
 #pragma unroll
     for (int strip = 0; strip < 4; ++strip) {
       unsigned a[4];
-#pragma unroll
-      for (int part = 0; part < 8 / RUN; ++part) {
-        const int round = strip * (8 / RUN) + part;
-        decoder.decode(a + part * 2, step.word[round], step.begin(round, bits + PIECE_BITS));
-      }
+      decoder.decode(a, step.of(strip), step.begin(strip, bits + PIECE_BITS));
 #pragma unroll
       for (int tile = 0; tile < NT; ++tile) mma(sum[strip][tile], a, b[tile][0], b[tile][1]);
     }

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gossamer.native import recipe
 from gossamer.native.build import BuildError, build
-from gossamer.native.cuda.driver import Function, primary_context, tensor_map
+from gossamer.native.cuda.driver import Function, _offsets, places_of, primary_context, tensor_map
 
 _HERE = Path(__file__).parent
 _LOG = logging.getLogger("gossamer")
@@ -108,13 +108,14 @@ def words(call: Call, device: int) -> list[int]:
 
 def _launch_words(launch: Launch) -> list[int]:
     run, grid, threads, arguments = launch
-    places = run.places()  # of each argument
+    places, offsets = places_of(run.parameters), _offsets(run.parameters)
     addresses = [(place, *a) for a, place in zip(arguments, places, strict=True) if isinstance(a, Address)]
     boxes = [(place, *a) for a, place in zip(arguments, places, strict=True) if isinstance(a, Box)]
-    fixed = run.packed(*(0 if isinstance(a, Address) else bytes(128) if isinstance(a, Box) else a for a in arguments))
+    known = (0 if isinstance(a, Address) else bytes(128) if isinstance(a, Box) else a for a in arguments)
+    fixed = struct.pack(f"@{run.parameters}", *known)
     fixed += bytes(-len(fixed) % 8)
     held = struct.unpack(f"{len(fixed) // 8}q", fixed)
-    head = [run.handle, *grid, threads, run.shared, int(run.chained), len(run.offsets), *run.offsets]
+    head = [run.handle, *grid, threads, run.shared, int(run.chained), len(offsets), *offsets]
     return [
         *head, len(held), *held, len(addresses), *(n for a in addresses for n in a), len(boxes), *(n for b in boxes for n in b)
     ]  # fmt: skip
