@@ -6,11 +6,11 @@ from pathlib import Path
 
 FILE = Path(__file__).resolve().parent.parent / "src" / "gossamer" / "native" / "cuda" / "wgmma.cuh"
 TOKENS = (8, 16, 32, 64, 96, 128, 256)
-HEAD = """// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens, and 64 bytes of compacted columns of B.
+HEAD = """// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens, 64 bytes of columns of B.
 // Written by benchmarks/wgmma_cuh.py: inline assembly must name every register, and no macro can count.
 //
-// WEIGHT: 0 both operands are of the type ELEMENT, SELECT says which threads have the metadata; 1 both are e4m3, 2 int8:
-// all threads have it, and columns of B lie side by side (TRANS = 0).
+// WEIGHT: 0 both operands are of the type ELEMENT, SELECT says which threads have the metadata; 1 both are e4m3, 2
+// int8: all threads have it, and columns of B lie side by side (TRANS = 0).
 #pragma once
 #if WEIGHT == 2
 typedef int Sum;
@@ -44,7 +44,8 @@ def function(tokens: int) -> str:
     lines = [[f"%{i}" for i in range(start, min(start + 16, sums))] for start in range(0, sums, 16)]
     named = "\n".join(f'    "{", ".join(line)}{", " if line is not lines[-1] else ""}"' for line in lines)
     bound = ",\n".join(
-        "     " + ", ".join(f"GS_SUM(d[{i}])" for i in range(start, min(start + 8, sums))) for start in range(0, sums, 8)
+        "     " + ", ".join(f"GS_SUM(d[{i}])" for i in range(start, min(start + 8, sums)))
+        for start in range(0, sums, 8)
     )
     a = ", ".join(f"%{sums + i}" for i in range(4))
     b, meta, select, keep, turn = (f"%{sums + 4 + i}" for i in range(5))

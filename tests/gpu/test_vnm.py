@@ -9,6 +9,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
 from tests.gpu.right import assert_right
 
@@ -80,8 +81,8 @@ def test_activations(v, m, tokens, name):
 @pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 16), (256, 8), (128, 8), (64, 8)])
 def test_many_tiles_of_every_shape(v, m, processors, monkeypatch):
     """Few processors: a block has many tiles, whose results leave while the next is under way."""
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: processors)
-    monkeypatch.setattr(vnm_cuda, "_chosen", {})
+    monkeypatch.setattr(gpu, "processors", lambda device: processors)
+    monkeypatch.setattr(vnm_cuda, "_known", {})
     for rows, cols, tokens in ((512, 1040, 400), (776, 512, 1000), (520, 4096, 184), (257, 264, 355)):
         dense, weight = packed(rows, cols, v, m)
         bias = torch.randn(rows, device="cuda").half()

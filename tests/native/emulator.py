@@ -26,7 +26,7 @@ class Emulated:
         library = ctypes.CDLL(str(build(source, architecture, tuple(sorted(macros.items())))))
         self._run = getattr(library, f"launch_{name}")
         self._run.restype = ctypes.c_char_p
-        self.launches = 0
+        self.launches, self.macros = 0, macros
 
     def __call__(self, grid, threads, *arguments):
         self.launches += 1

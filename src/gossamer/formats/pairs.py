@@ -17,8 +17,8 @@ For values of 8 bits a register has twice as many, and a step twice as many grou
 
     (step, r, strip, half, low, lane, upper, high, odd, slot)
 
-which is the fragment of the instructions with k64; a word of ``meta`` is at (step, r, strip, low, upper, high, half) and
-has the eight groups of (lane, odd).
+which is the fragment of the instructions with k64; a word of ``meta`` is at (step, r, strip, low, upper, high, half)
+and has the eight groups of (lane, odd).
 """
 
 from __future__ import annotations

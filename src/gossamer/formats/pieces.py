@@ -7,9 +7,9 @@ piece are in the order of
 
     (step, strip, low, lane, upper, high, odd)
 
-without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. ``bits`` has 192 words for each
-piece. Of the first 128 each has the bits of four threads, and is at (step, low, strip). The other 64 say, 16 bits each and
-in the same order, how many values of the piece come before those of a word.
+without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. ``bits`` has 192 words for
+each piece. Of the first 128 each has the bits of four threads, and is at (step, low, strip). The other 64 say, 16 bits
+each and in the same order, how many values of the piece come before those of a word.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import vnm_of
 from gossamer.native.build import compiler
 from gossamer.native.cuda import calls
@@ -23,12 +25,12 @@ CASES = [("all", 4), (16, 8), (3, 5), ("all", 100), (1, 16)]
 
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
-    monkeypatch.setattr(vnm_cuda, "function", emulator.function)
+    monkeypatch.setattr(products, "function", emulator.function)
     monkeypatch.setattr(vnm_cuda, "usable", lambda: True)
-    monkeypatch.setattr(vnm_cuda, "_ready", {})
+    monkeypatch.setattr(products, "_ready", {})
     monkeypatch.setattr(vnm_cuda, "_known", {})
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (7, 5))
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
+    monkeypatch.setattr(gpu, "capability", lambda device: (7, 5))
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)
 
 
 def packed(rows, cols, v, m, dtype):
@@ -86,8 +88,8 @@ def test_compact_is_a_gather(dtype):
     for rows, cols, m in ((64, 128, 8), (10, 130, 5), (3, 1030, 100)):
         dense, values, (shared, meta, _) = packed(rows, cols, "all", m, dtype)
         x = torch.randn(7, cols).to(dtype)
-        sizes = vnm_cuda.Sizes(rows, cols, 0, m, 7)
-        compact = Call((vnm_cuda._compacted(sizes, x),), (vnm_cuda._compact(sizes, x, -1, 5),))
+        sizes = products.Sizes(rows, cols, 0, m, 7)
+        compact = Call((products.compacted(sizes, x),), (products.compact_launch(sizes, x, -1, 5),))
         out = compact(values, shared, meta, x, None)
         groups = torch.arange(shared.shape[1])[:, None] * m
         at = (shared[0].long() + groups).reshape(-1)
@@ -138,15 +140,17 @@ class Recorded:
             struct.pack(f"@{parameters}", *arguments)
             self.calls.append((name, macros, grid, threads, arguments))
 
-        return run if name in ("vnm_few", "vnm_some", "vnm_many") else emulator.function(source, name, device, parameters, **macros)
+        if name in ("vnm_few", "vnm_some", "vnm_many"):
+            return run
+        return emulator.function(source, name, device, parameters, **macros)
 
 
 @pytest.fixture
 def hopper(monkeypatch):
     made = Recorded()
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (9, 0))
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
-    monkeypatch.setattr(vnm_cuda, "function", made)
+    monkeypatch.setattr(gpu, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)
+    monkeypatch.setattr(products, "function", made)
     monkeypatch.setattr(calls, "tensor_map", lambda *_: bytes(128))
     return made
 

@@ -70,7 +70,8 @@ def test_some_fits(tokens, rows, steps, weight, ahead):
     assert launch.tiles[0] * 64 * macros["WM"] >= rows and launch.tiles[1] * macros["NB"] >= tokens
     assert launch.grid == (launch.tiles[0] * macros["CLUSTER"], launch.tiles[1], 1)
     assert steps >= macros["CLUSTER"] * macros["WK"]  # every warpgroup has one
-    assert 1 <= launch.lines <= min(tokens, macros["NB"]) and (launch.lines == tokens or macros["NB"] % launch.lines == 0)
+    assert 1 <= launch.lines <= min(tokens, macros["NB"])
+    assert launch.lines == tokens or macros["NB"] % launch.lines == 0
     assert launch.shared > 232448 // 2  # alone on its processor
 
 

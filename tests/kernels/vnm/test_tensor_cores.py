@@ -8,7 +8,9 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import vnm_of
 from gossamer.native.build import compiler
 from gossamer.native.cuda import calls
@@ -20,13 +22,13 @@ pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler
 @pytest.fixture(autouse=True)
 def hopper(monkeypatch):
     """A GPU of two processors, so that a block has several tiles; the cases have more steps than a ring has slots."""
-    monkeypatch.setattr(vnm_cuda, "function", emulator.function)
+    monkeypatch.setattr(products, "function", emulator.function)
     monkeypatch.setattr(calls, "tensor_map", emulator.tensor_map)
     monkeypatch.setattr(vnm_cuda, "usable", lambda: True)
-    monkeypatch.setattr(vnm_cuda, "_ready", {})
+    monkeypatch.setattr(products, "_ready", {})
     monkeypatch.setattr(vnm_cuda, "_known", {})
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (9, 0))
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 2)
+    monkeypatch.setattr(gpu, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(gpu, "processors", lambda device: 2)
     monkeypatch.setattr(vnm_cuda, "transpose", lambda x: x.t().contiguous() if x.shape[0] % 8 == 0 else _padded(x))
 
 
@@ -61,7 +63,7 @@ def check(rows, cols, tokens, v, m, *, turned=False, dtype=torch.float16, activa
     ],
 )  # fmt: skip
 def test_few_tokens(rows, cols, tokens, v, m, monkeypatch):
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)
     check(
         rows,
         cols,
@@ -76,8 +78,8 @@ def test_few_tokens(rows, cols, tokens, v, m, monkeypatch):
 
 @pytest.mark.parametrize(("v", "m"), [("all", 4), (16, 8)])
 def test_few_tokens_on_the_gpu_before(v, m, monkeypatch):
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (8, 0))
-    monkeypatch.setattr(vnm_cuda, "function", functools.partial(emulator.function, architecture=800))
+    monkeypatch.setattr(gpu, "capability", lambda device: (8, 0))
+    monkeypatch.setattr(products, "function", functools.partial(emulator.function, architecture=800))
     check(70, 264, 11, v, m, plan="few")
 
 
@@ -89,7 +91,7 @@ def test_few_tokens_on_the_gpu_before(v, m, monkeypatch):
     ],
 )  # fmt: skip
 def test_some_tokens(rows, cols, tokens, m, monkeypatch):
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 4)  # clusters, and blocks of two heights
+    monkeypatch.setattr(gpu, "processors", lambda device: 4)  # clusters, and blocks of two heights
     dtype = torch.bfloat16 if tokens % 2 else torch.float16
     check(rows, cols, tokens, "all", m, dtype=dtype, activation=rows % 4, plan="some")
 
@@ -106,5 +108,5 @@ def test_some_tokens(rows, cols, tokens, m, monkeypatch):
 def test_many_tokens(rows, cols, tokens, v, m, turned):
     dtype = torch.bfloat16 if rows == 300 else torch.float16
     check(rows, cols, tokens, v, m, turned=turned, dtype=dtype, activation=rows % 4, plan="many")
-    three = {kind.call.launches[-1].threads == 128 + 3 * 128 for kind in vnm_cuda._known.values() if kind.call}
+    three = {kind.call.launches[-1].run.macros["WM"] == 3 for kind in vnm_cuda._known.values() if kind.call}
     assert three == {m == 4 and rows >= 300}

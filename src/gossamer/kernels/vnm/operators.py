@@ -4,8 +4,8 @@ Three operators, each in the others' gradients, so that they differentiate as of
 and arrays of :class:`gossamer.formats.PackedVNM`; v is 0 for "all":
 
 - ``vnm_linear``: act(x @ A.T + bias) for x [tokens, cols]; the result is token-major or feature-major as x is.
-  ``vnm_forward`` is the same for calls that autograd has no part in; ``vnm_linear_slow`` is what both are in Python on a
-  GPU, where ``native/cuda/launch.cpp`` launches what it has seen before without it,
+  ``vnm_forward`` is the same for calls that autograd has no part in; ``vnm_linear_slow`` is what both are in Python
+  on a GPU, where ``native/cuda/launch.cpp`` launches what it has seen before without it,
 - ``vnm_decode``: A, dense,
 - ``vnm_sample``: a dense matrix at the places of A.
 
@@ -26,9 +26,8 @@ from gossamer.formats.structure import ravel
 _SIZES = "int rows, int cols, int v, int m"
 _library = torch.library.Library("gossamer", "FRAGMENT")
 for _name in ("vnm_linear", "vnm_forward", "vnm_linear_slow"):
-    _library.define(
-        f"{_name}(Tensor values, Tensor shared, Tensor meta, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
-    )
+    _tensors = "Tensor values, Tensor shared, Tensor meta, Tensor x, Tensor? bias"
+    _library.define(f"{_name}({_tensors}, {_SIZES}, int activation) -> Tensor")
 _library.define(f"vnm_decode(Tensor values, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
 _library.define(f"vnm_sample(Tensor dense, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
 

@@ -55,8 +55,8 @@ def choose(
     --------
     >>> [choose(n, 14336, True, 0, (9, 0), 132) for n in (1, 8, 9, 128, 129, 4096)]
     ['few', 'few', 'some', 'some', 'many', 'many']
-    >>> choose(4096, 64, True, 0, (8, 0), 108), choose(8, 64, True, 3, (9, 0), 132), choose(100, 64, False, 0, (9, 0), 132)
-    ('dense', 'any', 'dense')
+    >>> choose(4096, 64, True, 0, (8, 0), 108), choose(8, 64, True, 3, (9, 0), 132)
+    ('dense', 'any')
     """
     if half and capability >= (8, 0) and v % 16 == 0:
         hopper = capability == (9, 0)
@@ -153,9 +153,9 @@ def some(
     # set up while the kernel before ends, two blocks could share a processor while another has none: no room for two
     shared = max(stages * stage, sums, SHARED // 2 + 1024)
     macros = {
-        "ELEMENT": element, "WEIGHT": weight, "WM": high, "WK": parts, "NB": broad, "STAGES": stages, "CLUSTER": cluster,
-        "AHEAD": 4 if ahead else 0, "ACT": activation, "FEEDERS": 128, "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0,
-        "X_TOKENS": 1,
+        "ELEMENT": element, "WEIGHT": weight, "WM": high, "WK": parts, "NB": broad, "STAGES": stages,
+        "CLUSTER": cluster, "AHEAD": 4 if ahead else 0, "ACT": activation, "FEEDERS": 128, "WN": 1, "MT": 1, "OUT": 0,
+        "GATHER": 0, "X_TOKENS": 1,
     }  # fmt: skip
     tiles, threads = (-(-blocks // high), across), 128 + 128 * high * parts
     grid = (tiles[0] * cluster, across, 1)
@@ -170,6 +170,17 @@ def _some_shape(tiles: int, steps: int, processors: int) -> tuple[int, int, int]
     while cluster < 8 and 2 * cluster * tiles <= processors and steps >= 8 * cluster:
         cluster *= 2
     return 1, 2 if steps >= 2 * cluster else 1, cluster
+
+
+def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int) -> Launch:
+    """Return the launch of ``quantize``: a block for each token. ``weight``: 1 e4m3, 2 int8."""
+    eights = steps * 16
+    warps = next((n for n in (4, 8, 16) if eights <= 2 * 32 * n), 32)
+    macros = {
+        "ELEMENT": element, "WEIGHT": weight, "WARPS": warps, "EACH": -(-eights // (32 * warps)), "GATHER": int(m != 4),
+    }  # fmt: skip
+    shared = 128 + (-(-cols // 8) * 16 if m != 4 else 0)
+    return Launch("quantize.cu", "quantize", macros, (tokens, 1, 1), 32 * warps, shared, chained=True)
 
 
 def lines_of(tokens: int, broad: int) -> int:

@@ -29,7 +29,8 @@ def many(
 ) -> Launch | None:  # fmt: skip
     """Return the launch of ``vnm_many``, or None if its lists don't fit into shared memory.
 
-    ``order``: are x and the result token-major? Of x only where m is 4. ``weight``: 0 operands of 16 bits, 1 e4m3, 2 int8.
+    ``order``: are x and the result token-major? Of x only where m is 4. ``weight``: 0 operands of 16 bits, 1 e4m3, 2
+    int8.
     """
     lists = steps * 64 if m != 4 else 0
     for shape in _shapes(tokens, rows, v, m, processors, weight):

@@ -13,4 +13,15 @@ from gossamer.native.cuda.cache import SOURCES, cubin
 from gossamer.native.cuda.compiler import CompileError, compiler
 from gossamer.native.cuda.driver import CudaError, Function, function, tensor_map, usable
 
-__all__ = ["SOURCES", "CompileError", "CudaError", "Function", "calls", "compiler", "cubin", "function", "tensor_map", "usable"]
+__all__ = [
+    "SOURCES",
+    "CompileError",
+    "CudaError",
+    "Function",
+    "calls",
+    "compiler",
+    "cubin",
+    "function",
+    "tensor_map",
+    "usable",
+]

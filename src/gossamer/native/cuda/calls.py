@@ -54,17 +54,20 @@ class Box(NamedTuple):
     lines: int
 
 
+Argument = int | bytes | Address | Box
+
+
 class Launch(NamedTuple):
     """One kernel and its arguments."""
 
     run: Function
     grid: tuple[int, int, int]
     threads: int
-    arguments: tuple[int | bytes | Address | Box, ...]
+    arguments: tuple[Argument, ...]
 
 
 class Call(NamedTuple):
-    """All that a call launches. Tensors are numbered: first those given, then the buffers, of which the last is the result."""
+    """All that a call launches. Tensors are numbered: those given, then the buffers. The last buffer is the result."""
 
     buffers: tuple[Buffer, ...]
     launches: tuple[Launch, ...]
@@ -87,7 +90,7 @@ class Call(NamedTuple):
         return made[-1]
 
 
-def _resolved(argument: int | bytes | Address | Box, at: list[int]) -> int | bytes:
+def _resolved(argument: Argument, at: list[int]) -> int | bytes:
     if isinstance(argument, Address):
         return at[argument.of] + argument.plus if at[argument.of] else 0
     if isinstance(argument, Box):
@@ -116,9 +119,10 @@ def _launch_words(launch: Launch) -> list[int]:
     fixed += bytes(-len(fixed) % 8)
     held = struct.unpack(f"{len(fixed) // 8}q", fixed)
     head = [run.handle, *grid, threads, run.shared, int(run.chained), len(offsets), *offsets]
-    return [
-        *head, len(held), *held, len(addresses), *(n for a in addresses for n in a), len(boxes), *(n for b in boxes for n in b)
-    ]  # fmt: skip
+    out = [*head, len(held), *held]
+    for table in (addresses, boxes):
+        out += [len(table), *(n for row in table for n in row)]
+    return out
 
 
 # -- the library that launches without Python

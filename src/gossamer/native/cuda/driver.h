@@ -33,7 +33,7 @@ struct Driver {
   int (*push)(Context);
   int (*pop)(Context*);
   int (*name)(int error, const char**);
-  int32_t (*stream)(int32_t device, void** stream);  // torch's; null in tests
+  int32_t (*stream)(int32_t device, void** stream);  // torch's current one; null in tests without CUDA (GS_NO_STREAM)
 
   template <class F> static void find(F& f, void* library, const char* symbol) {
     f = reinterpret_cast<F>(dlsym(library, symbol));
@@ -48,7 +48,13 @@ struct Driver {
     find(push, library, "cuCtxPushCurrent_v2");
     find(pop, library, "cuCtxPopCurrent_v2");
     find(name, library, "cuGetErrorName");
-    stream = reinterpret_cast<decltype(stream)>(dlsym(RTLD_DEFAULT, "aoti_torch_get_current_cuda_stream"));
+#ifdef GS_NO_STREAM
+    stream = nullptr;
+#else
+    void* torch = dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD);  // in the process already, its symbols are not global
+    require(torch, "libtorch_cuda.so is not loaded");
+    find(stream, torch, "aoti_torch_get_current_cuda_stream");
+#endif
   }
   void require_success(int error, const char* what) const {
     if (!error) return;

@@ -195,8 +195,7 @@ constexpr Operator OPERATORS[] = {
   {"vnm_forward", GS_SPACE "::vnm_linear_slow", "ttttoiiiii"},
   {"vnm_8bit", GS_SPACE "::vnm_8bit_slow", "tttttoiiiii"},
   {"vnm_weight_only", GS_SPACE "::vnm_weight_only_slow", "tttttoiiiii"},
-  {"bitmap_linear", GS_SPACE "::bitmap_linear_slow", "ttttoiiiii"},
-  {"bitmap_forward", GS_SPACE "::bitmap_linear_slow", "ttttoiiiii"},
+  {"bitmap_linear", GS_SPACE "::bitmap_linear_slow", "ttttoiiii"},
 #endif
 };
 constexpr int COUNT = sizeof(OPERATORS) / sizeof(OPERATORS[0]);

@@ -1,8 +1,8 @@
-// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens, and 64 bytes of compacted columns of B.
+// wgmma.sp with A in registers: d += A B, one warpgroup, 64 rows x N tokens, 64 bytes of columns of B.
 // Written by benchmarks/wgmma_cuh.py: inline assembly must name every register, and no macro can count.
 //
-// WEIGHT: 0 both operands are of the type ELEMENT, SELECT says which threads have the metadata; 1 both are e4m3, 2 int8:
-// all threads have it, and columns of B lie side by side (TRANS = 0).
+// WEIGHT: 0 both operands are of the type ELEMENT, SELECT says which threads have the metadata; 1 both are e4m3, 2
+// int8: all threads have it, and columns of B lie side by side (TRANS = 0).
 #pragma once
 #if WEIGHT == 2
 typedef int Sum;

@@ -1,0 +1,73 @@
+"""Packed bitmaps on a GPU: expanded in registers on their way to dense tensor cores."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from gossamer.kernels import gpu
+from gossamer.kernels.bitmap import plan
+from gossamer.kernels.bitmap.operators import linear
+from gossamer.kernels.gpu import ELEMENTS, Kinds
+from gossamer.kernels.vnm.operators import _library
+from gossamer.kernels.vnm.products import compiled, complain_of_sizes
+from gossamer.native.cuda import calls, usable
+from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
+
+_VALUES, _BITS, _POS, _X, _BIAS, _OUT = range(6)  # tensors of a call, then its buffer
+_PROBLEM = "PPPPPPPPiiiiiii"
+
+
+def takes(values: Tensor, x: Tensor) -> str | None:
+    """Return why the kernel can't multiply these, or None if it can."""
+    capability = gpu.capability(values.get_device())
+    if capability < (8, 0):
+        return f"bitmaps need compute capability 8.0, not {gpu.named(capability)}"
+    if values.dtype not in (torch.float16, torch.bfloat16) or values.dtype is not x.dtype:
+        return f"weight and activations are both float16 or both bfloat16, not {values.dtype} and {x.dtype}"
+    if x.shape[0] > plan.TOKENS:
+        return f"up to {plan.TOKENS} tokens, not {x.shape[0]}"
+    return None
+
+
+def decide(
+    values: Tensor, bits: Tensor, pos: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, most: int,
+    activation: int,
+) -> Call:  # fmt: skip
+    """Return what operands of a kind launch, or raise what is wrong with them."""
+    complain_of_sizes(values, x, bias, rows, cols)
+    if bias is not None and bias.dtype is not x.dtype:
+        raise RuntimeError(f"expected a bias of {x.dtype}, got {bias.dtype}")
+    if reason := takes(values, x):
+        raise RuntimeError(f"no bitmap kernel: {reason}")
+    tokens, device, line = x.shape[0], values.get_device(), x.stride(0)
+    launch = plan.product(
+        tokens, rows, cols, most, gpu.capability(device), ELEMENTS[x.dtype], activation, gpu.processors(device)
+    )
+    assert launch is not None  # a full piece, 8 KB, fits for one warp
+    steps = -(-cols // 64)
+    arguments: tuple[Argument, ...] = (
+        Address(_VALUES), Address(_BITS), Address(_POS), Address(_X), Address(_OUT), Address(_BIAS), 0, 0, rows, cols,
+        tokens, steps, 2 * line, 2 * rows, 768 + most * 2 + 16, Box(_X, cols, tokens, 2 * line, tokens),
+    )  # fmt: skip
+    if gpu.capability(device) < (9, 0):
+        arguments = (*arguments[:-1], bytes(128))
+    run = compiled(launch, device, f"{_PROBLEM} 128s")
+    result = Buffer((tokens, rows), (rows, 1), x.dtype)
+    return Call((result,), (calls.Launch(run, launch.grid, launch.threads, arguments),), (_VALUES, _BITS, _POS, _X))
+
+
+class _Bitmap(Kinds):
+    """Operands in an order that kernels take; nothing to multiply, or many tokens, need no kernel."""
+
+    def run(self, *arguments: object) -> Tensor:
+        values, bits, pos, x, bias, rows, *rest = arguments
+        assert isinstance(x, Tensor) and isinstance(rows, int) and isinstance(values, Tensor)
+        if not (x.numel() and rows) or not usable() or takes(values, x):
+            return linear(*arguments)  # type: ignore[arg-type]
+        bias = bias.contiguous() if isinstance(bias, Tensor) else None
+        return super().run(values, bits, pos, gpu.token_lines(x), bias, rows, *rest)
+
+
+KINDS = _Bitmap(decide, 5)
+gpu.register(_library, "bitmap_linear", KINDS)
