@@ -11,6 +11,7 @@ import gossamer as gs
 from gossamer.formats import PackedVNM
 from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm.operators import vnm_of
 from tests.gpu.right import assert_right
 
 pytestmark = pytest.mark.gpu
@@ -163,7 +164,7 @@ def test_packs_as_a_cpu_does(v, m, dtype):
     assert torch.equal(weight.values().cpu(), there.values())
     assert torch.equal(weight.to_dense(), dense)
     assert torch.equal(there.cuda().to_dense(), dense)
-    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    shared, meta, sizes = vnm_of(weight.structure)
     assert torch.equal(torch.ops.gossamer.vnm_decode(weight.values(), shared, meta, *sizes), dense)
     assert torch.equal(torch.ops.gossamer.vnm_sample(dense, shared, meta, *sizes), weight.values())
 
@@ -268,7 +269,7 @@ def test_compiles_in_one_graph(tokens):
 
 def test_torchs_rules_for_operators():
     _, weight = packed(70, 130, 16, 8, torch.float32)
-    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    shared, meta, sizes = vnm_of(weight.structure)
     values = weight.values().requires_grad_()
     for x in (torch.randn(3, 130, device="cuda"), torch.randn(130, 3, device="cuda").t()):
         arguments = (values, shared, meta, x, torch.randn(70, device="cuda"), *sizes, 0)

@@ -53,10 +53,10 @@ WEIGHT_ONLY = [vnm_plan.few(8, 14336, 4096, 0, m, (9, 0), w % 2, 0, 132, w).macr
 MANY_8BIT = [
     plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))
 ]
-QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 3, w).macros for m, w in ((4, 1), (8, 2))]
+QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
 BITMAP = {
     arch: [bitmap_plan.product(n, rows, 4096, 2100, capability, n % 2, 0, 132).macros for n, rows in sizes]
-    for arch, capability, sizes in (("80", (8, 0), [(8, 64)]), ("90a", (9, 0), [(1, 14336), (16, 4096), (64, 4096)]))
+    for arch, capability, sizes in (("80", (8, 0), [(8, 64)]), ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096)]))
 }
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
@@ -66,6 +66,7 @@ BUILDS = {
     "vnm_decode.cu": {"80": ELEMENTS},
     "vnm_compact.cu": {"90a": ELEMENTS},
     "bitmap.cu": BITMAP,
+    "bitmap_dense.cu": {"80": ELEMENTS},
     "quantize.cu": {"90a": QUANTIZE},
     "vnm_few.cu": {"80": FEW_BEFORE, "90a": FEW + WEIGHT_ONLY},
     "vnm_many.cu": {"90a": MANY + MANY_8BIT},

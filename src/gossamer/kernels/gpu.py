@@ -63,18 +63,28 @@ class Kinds:
 
     Parameters
     ----------
-    decide
-        Makes a call from the operator's arguments, or raises what is wrong with them.
     tensors
-        How many arguments are tensors; the rest are integers.
+        How many arguments of the operator are tensors; the rest are integers.
+    prepare
+        Brings arguments into the order that kernels take; returns them as they are if they have it, None if there is no
+        kernel for them.
+    decide
+        Makes a call from prepared arguments, or raises what is wrong with them.
+    instead
+        What the operator is where there is no kernel.
     """
 
-    def __init__(self, decide: Callable[..., Call], tensors: int) -> None:
-        self._decide, self._tensors = decide, tensors
+    def __init__(
+        self,
+        tensors: int,
+        prepare: Callable[..., tuple[Any, ...] | None],
+        decide: Callable[..., Call],
+        instead: Callable[..., Tensor],
+    ) -> None:
+        self._tensors, self._prepare, self._decide, self._instead = tensors, prepare, decide, instead
         self._calls: dict[tuple[Any, ...], Call] = {}
 
-    def call_of(self, *arguments: Any) -> Call:
-        """Return what operands like these launch."""
+    def _call_of(self, arguments: tuple[Any, ...]) -> Call:
         tensors, numbers = arguments[: self._tensors], arguments[self._tensors :]
         each = (None if t is None else (t.shape, t.stride(), t.dtype, t.get_device()) for t in tensors)
         key = (*each, numbers)
@@ -86,19 +96,23 @@ class Kinds:
         return call
 
     def run(self, *arguments: Any) -> Tensor:
-        """Launch, and return the result; what is not aligned is copied first."""
-        call = self.call_of(*arguments)
-        tensors = arguments[: self._tensors]
+        """Return the result of the operator."""
+        ready = self._prepare(*arguments)
+        if ready is None:
+            return self._instead(*arguments)
+        call, tensors = self._call_of(ready), ready[: self._tensors]
         if not call.fits(tensors):
-            copies = (t if t is None or t.data_ptr() % 16 == 0 else t.clone().contiguous() for t in tensors)
-            return self.run(*copies, *arguments[self._tensors :])
+            copies = (t if t is None or t.data_ptr() % 16 == 0 else t.clone() for t in tensors)
+            return self.run(*copies, *ready[self._tensors :])
         return call(*tensors)
 
     def slow(self, *arguments: Any) -> Tensor:
         """As :meth:`run`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
         try:
             out = self.run(*arguments)
-            calls.remember(self.call_of(*arguments), arguments[0].get_device())
+            ready = self._prepare(*arguments)
+            if ready is not None and all(new is old for new, old in zip(ready, arguments, strict=True)):
+                calls.remember(self._call_of(ready), arguments[0].get_device())
         except Exception as error:
             if not calls.refuse(str(error)):
                 raise

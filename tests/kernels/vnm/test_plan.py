@@ -11,29 +11,32 @@ SHARED = {(8, 0): 166912, (8, 6): 101376, (8, 9): 101376, (9, 0): 232448, (10, 0
 
 
 @pytest.mark.parametrize(
-    ("tokens", "rows", "half", "v", "capability", "token_major", "plan"),
+    ("tokens", "rows", "half", "v", "m", "capability", "token_major", "plan"),
     [
-        (1, 64, True, 0, (9, 0), True, "few"),
-        (9, 64, True, 0, (9, 0), True, "some"),
-        (128, 20000, True, 0, (9, 0), True, "some"),
-        (129, 20000, True, 0, (9, 0), True, "many"),
-        (129, 4096, True, 0, (9, 0), True, "some"),
-        (513, 4096, True, 0, (9, 0), True, "many"),
-        (40, 64, True, 0, (9, 0), False, "many"),
-        (16, 64, True, 512, (9, 0), True, "few"),
-        (17, 64, True, 64, (9, 0), True, "many"),
-        (17, 64, True, 16, (9, 0), True, "few"),
-        (300, 64, True, 0, (8, 0), True, "few"),
-        (1000, 64, True, 0, (8, 6), True, "dense"),
-        (1000, 64, True, 0, (10, 0), True, "dense"),
-        (8, 64, True, 0, (7, 5), True, "any"),
-        (8, 64, True, 5, (9, 0), True, "any"),
-        (8, 64, False, 0, (9, 0), True, "any"),
-        (17, 64, False, 0, (9, 0), True, "dense"),
+        (1, 64, True, 0, 8, (9, 0), True, "few"),
+        (1, 64, True, 0, 4, (9, 0), True, "some"),
+        (9, 64, True, 0, 8, (9, 0), True, "some"),
+        (64, 20000, True, 0, 4, (9, 0), True, "some"),
+        (65, 20000, True, 0, 4, (9, 0), True, "many"),
+        (256, 8000, True, 0, 4, (9, 0), True, "some"),
+        (257, 8000, True, 0, 4, (9, 0), True, "many"),
+        (512, 4096, True, 0, 8, (9, 0), True, "some"),
+        (513, 4096, True, 0, 8, (9, 0), True, "many"),
+        (40, 64, True, 0, 4, (9, 0), False, "many"),
+        (16, 64, True, 512, 8, (9, 0), True, "few"),
+        (17, 64, True, 64, 8, (9, 0), True, "many"),
+        (17, 64, True, 16, 8, (9, 0), True, "few"),
+        (300, 64, True, 0, 4, (8, 0), True, "few"),
+        (1000, 64, True, 0, 4, (8, 6), True, "dense"),
+        (1000, 64, True, 0, 4, (10, 0), True, "dense"),
+        (8, 64, True, 0, 4, (7, 5), True, "any"),
+        (8, 64, True, 5, 8, (9, 0), True, "any"),
+        (8, 64, False, 0, 4, (9, 0), True, "any"),
+        (17, 64, False, 0, 4, (9, 0), True, "dense"),
     ],
 )
-def test_plans(tokens, rows, half, v, capability, token_major, plan):
-    assert vnm_plan.choose(tokens, rows, half, v, capability, 132, token_major) == plan
+def test_plans(tokens, rows, half, v, m, capability, token_major, plan):
+    assert vnm_plan.choose(tokens, rows, half, v, m, capability, 132, token_major) == plan
 
 
 @given(
@@ -73,6 +76,8 @@ def test_some_fits(tokens, rows, steps, weight, ahead):
     assert 1 <= launch.lines <= min(tokens, macros["NB"])
     assert launch.lines == tokens or macros["NB"] % launch.lines == 0
     assert launch.shared > 232448 // 2  # alone on its processor
+    if macros["CLUSTER"] > 2:  # or some clusters wait for others
+        assert launch.grid[0] * launch.grid[1] <= 99
 
 
 @given(
@@ -97,6 +102,19 @@ def test_many_fits(tokens, rows, steps, v, m, weight):
     assert tall >= rows and launch.tiles[1] * broad >= tokens
     assert broad % launch.lines == 0 or launch.lines == tokens
     assert launch.grid[0] <= 132 and v % high == 0
+
+
+@given(
+    tokens=st.integers(1, 5000),
+    cols=st.integers(1, 100_000),
+    m=st.sampled_from([4, 8, 100]),
+    weight=st.sampled_from([1, 2]),
+)
+def test_quantize_fits(tokens, cols, m, weight):
+    steps = -(-cols // (32 * m))
+    launch = vnm_plan.quantize(tokens, cols, m, steps, 0, weight, 132)
+    assert launch.threads <= 1024 and launch.shared <= 232448 and launch.grid == (tokens, 1, 1)
+    assert launch.threads * launch.macros["EACH"] >= steps * 16
 
 
 def test_lists_that_do_not_fit():

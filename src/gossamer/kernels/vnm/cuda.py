@@ -19,6 +19,7 @@ from gossamer.kernels.vnm.products import Sizes, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Call
 
+_without_python = calls.library() is not None
 _MOST = 4096  # kinds of calls; a server sees every number of tokens: forget all when there are too many
 _known: dict[tuple[Any, ...], Kind] = {}
 
@@ -35,6 +36,19 @@ def linear(
     activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
+    if turned is None and _without_python:  # half of the CPU time
+        out: Tensor = torch.ops.gossamer.vnm_forward.default(
+            values, shared, meta, x, bias, rows, cols, v, m, activation
+        )
+        return out
+    return product(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
+
+
+def product(
+    values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
+    activation: int, turned: bool | None = None,
+) -> Tensor:  # fmt: skip
+    """As :func:`linear`, by Python."""
     kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, turned))
     if kind.call is not None:
         tensors = (values, shared, meta, x, bias)
@@ -49,7 +63,7 @@ def slow(
 ) -> Tensor:  # fmt: skip
     """As :func:`linear`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
     try:
-        out = linear(values, shared, meta, x, bias, rows, cols, v, m, activation)
+        out = product(values, shared, meta, x, bias, rows, cols, v, m, activation)
         kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, None))
         if kind.call is not None:
             calls.remember(kind.call, values.get_device())
@@ -84,14 +98,14 @@ def _in_order(
     if plan == "dense":
         return _dense(values, shared, meta, x, bias, *weight, turned)
     if bias is not None and not bias.is_contiguous():
-        return linear(values, shared, meta, x, bias.contiguous(), *weight, turned)
+        return product(values, shared, meta, x, bias.contiguous(), *weight, turned)
     if any(tensor.data_ptr() & 15 for tensor in (values, shared, meta)):  # bulk copies start at multiples of 16 bytes
-        return linear(values.clone(), shared.clone(), meta.clone(), x, bias, *weight, turned)
+        return product(values.clone(), shared.clone(), meta.clone(), x, bias, *weight, turned)
     if plan in ("few", "some"):
-        out = linear(values, shared, meta, _token_lines(x), bias, *weight, False)
+        out = product(values, shared, meta, _token_lines(x), bias, *weight, False)
         return empty_result(x, sizes.rows, turned).copy_(out) if turned and sizes.tokens > 1 else out
     x = _token_lines(x) if not feature_major(x) and sizes.v == 0 else _feature_lines(x)
-    return linear(values, shared, meta, x, bias, *weight, turned)
+    return product(values, shared, meta, x, bias, *weight, turned)
 
 
 def _complain(values: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int) -> None:
@@ -117,7 +131,9 @@ def _decide(
     plan = "dense"
     if usable() and dtype in ELEMENTS and 2 * max(sizes.tokens, rows, cols) < MOST_LINE:
         half, token_major = dtype in (torch.float16, torch.bfloat16), not given and not turned
-        plan = vnm_plan.choose(sizes.tokens, rows, half, v, gpu.capability(device), gpu.processors(device), token_major)
+        plan = vnm_plan.choose(
+            sizes.tokens, rows, half, v, m, gpu.capability(device), gpu.processors(device), token_major
+        )
     if not (sizes.steps or plan == "any") or (
         plan == "many" and products.many_launch(sizes, x, given, turned, activation) is None
     ):
@@ -195,8 +211,8 @@ def _arguments(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: in
 
 
 _library.impl("vnm_linear_slow", slow, "CUDA")
-if calls.library() is None:
-    _library.impl("vnm_linear", linear, "CUDA")
-    _library.impl("vnm_forward", linear, "CUDA")
+if not _without_python:
+    _library.impl("vnm_linear", product, "CUDA")
+    _library.impl("vnm_forward", product, "CUDA")
 _library.impl("vnm_decode", decode, "CUDA")
 _library.impl("vnm_sample", sample, "CUDA")

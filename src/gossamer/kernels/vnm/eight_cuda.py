@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -62,7 +64,7 @@ def decide(
     run = compiled(launch, device, f"{MANY}{' 128s' * len(maps)}")
     product = calls.Launch(run, launch.grid, launch.threads, arguments)
     aligned = (_VALUES, _META, _X) if x.stride(0) % 8 == 0 else (_VALUES, _META)
-    return Call((small, scales, result), (_quantize(x, cols, m, steps, weight, device), product), aligned)
+    return Call((small, scales, result), (quantize_launch(x, cols, m, steps, weight, device), product), aligned)
 
 
 def _some(tokens: int, rows: int, steps: int, x: Tensor, activation: int, weight: int) -> vnm_plan.Launch:
@@ -78,8 +80,9 @@ def _many(tokens: int, rows: int, steps: int, x: Tensor, activation: int, weight
     return launch
 
 
-def _quantize(x: Tensor, cols: int, m: int, steps: int, weight: int, device: int) -> calls.Launch:
-    launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight)
+def quantize_launch(x: Tensor, cols: int, m: int, steps: int, weight: int, device: int) -> calls.Launch:
+    """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8."""
+    launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight, gpu.processors(device))
     arguments = (
         Address(_X), Address(_SHARED), Address(_SMALL), Address(_TOKENS), x.stride(0), cols, m, steps,
         int(x.stride(0) % 8 == 0),
@@ -103,18 +106,16 @@ def checked(
     return decide(values, shared, meta, scale, x, bias, rows, cols, v, m, activation)
 
 
-class _Eight(Kinds):
-    """Operands in an order that kernels take; nothing to multiply needs no kernel."""
-
-    def run(self, *arguments: object) -> Tensor:
-        values, shared, meta, scale, x, bias, rows, *rest = arguments
-        assert isinstance(x, Tensor) and isinstance(rows, int) and isinstance(values, Tensor)
-        if not (x.shape[0] and rows) or not usable():
-            return linear8(*arguments)  # type: ignore[arg-type]
-        x = x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
-        bias = bias.contiguous() if isinstance(bias, Tensor) else None
-        return super().run(values, shared, meta, scale, x, bias, rows, *rest)
+def prepare(
+    values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, *rest: int
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """Return the arguments in an order that the kernels take; None if there is nothing to multiply."""
+    if not (x.shape[0] and rows) or not usable():
+        return None
+    x = x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
+    bias = None if bias is None else bias.contiguous()
+    return values, shared, meta, scale, x, bias, rows, *rest
 
 
-KINDS = _Eight(checked, 6)
+KINDS = Kinds(6, prepare, checked, linear8)
 gpu.register(_library, "vnm_8bit", KINDS)

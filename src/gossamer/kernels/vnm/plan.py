@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Up to so many tokens ``few`` is faster than ``some``.
+#: Up to so many tokens ``few`` is faster than ``some``, which needs another kernel first where m is not 4.
 FEW_TOKENS = 8
 #: Up to so many tokens ``few`` is faster than ``many``, where ``some`` can't run.
 FEW_TOKENS_SHARED = 16
 #: Up to so many tokens several launches of ``few`` are faster than a decoded copy, where ``many`` can't run.
 FEW_TOKENS_ALONE = 512
-#: Up to so many tokens ``some`` is faster than ``many``; for layers of few rows also above.
-SOME_TOKENS = 128
-SOME_TOKENS_LOW = 512
+#: Up to so many tokens ``some`` is faster than ``many``: in general, and for layers whose blocks of 64 rows are no more
+#: than the processors, or half of them.
+SOME_TOKENS = (64, 256, 512)
 #: Up to so many tokens plain threads are faster than a decoded copy.
 ANY_TOKENS = 16
 #: Tokens of one launch of ``few``.
@@ -47,21 +47,22 @@ class Launch(NamedTuple):
 
 
 def choose(
-    tokens: int, rows: int, half: bool, v: int, capability: tuple[int, int], processors: int, token_major: bool = True
-) -> str:
+    tokens: int, rows: int, half: bool, v: int, m: int, capability: tuple[int, int], processors: int,
+    token_major: bool = True,
+) -> str:  # fmt: skip
     """Return the plan for a call: few, some, many, any or dense.
 
     Examples
     --------
-    >>> [choose(n, 14336, True, 0, (9, 0), 132) for n in (1, 8, 9, 128, 129, 4096)]
+    >>> [choose(n, 14336, True, 0, 8, (9, 0), 132) for n in (1, 8, 9, 64, 65, 4096)]
     ['few', 'few', 'some', 'some', 'many', 'many']
-    >>> choose(4096, 64, True, 0, (8, 0), 108), choose(8, 64, True, 3, (9, 0), 132)
+    >>> choose(4096, 64, True, 0, 4, (8, 0), 108), choose(8, 64, True, 3, 8, (9, 0), 132)
     ('dense', 'any')
     """
     if half and capability >= (8, 0) and v % 16 == 0:
         hopper = capability == (9, 0)
         if hopper and v == 0 and token_major:
-            if tokens <= FEW_TOKENS:
+            if m != 4 and tokens <= FEW_TOKENS:
                 return "few"
             return "some" if tokens <= most_of_some(rows, processors) else "many"
         many = hopper and v % 64 == 0
@@ -73,8 +74,9 @@ def choose(
 
 
 def most_of_some(rows: int, processors: int) -> int:
-    """Up to so many tokens ``some`` is faster than ``many``, whose tiles of few rows don't fill the GPU."""
-    return SOME_TOKENS_LOW if -(-rows // 64) <= processors // 2 else SOME_TOKENS
+    """Return up to how many tokens ``some`` is faster than ``many``, whose tiles of few rows don't fill the GPU."""
+    blocks = -(-rows // 64)
+    return SOME_TOKENS[(blocks <= processors) + (2 * blocks <= processors)]
 
 
 def plain(tokens: int, rows: int) -> Launch:
@@ -97,7 +99,7 @@ def few(
     high, cluster, warps = 1, 1, 4
     if new and sets == 1:
         high, cluster, warps = _few_shape(-(-rows // 64), steps, tiles, m, v, processors)
-        if weight and cluster <= 2:  # fewer bytes, and instructions to widen them
+        if weight and cluster <= 2 and (tiles == 1 or m == 4):  # fewer bytes, and instructions to widen them
             warps = 16
     room = capability[0] in (9, 10)  # of shared memory: that of a GPU for desktops is less than half
     if not room:
@@ -129,9 +131,18 @@ def _few_shape(blocks: int, steps: int, tiles: int, m: int, v: int, processors: 
     if blocks > 32:
         return 1, 2, 16 if steps >= 48 and 2 * blocks <= processors else 8
     cluster = 8
-    while cluster > 1 and steps < 4 * cluster:
+    while cluster > 1 and (steps < 4 * cluster or _scattered(blocks, cluster, processors)):
         cluster //= 2
     return 1, cluster, 4
+
+
+def _scattered(tiles: int, cluster: int, processors: int) -> bool:
+    """Would clusters leave processors unused, so that some of them must wait for others?
+
+    The blocks of a cluster share one of the GPU's groups of processors, which have no common size. On an H200 28
+    clusters of 4 do not run at once; 24 do. Pairs always fit.
+    """
+    return cluster > 2 and 3 * processors < 4 * tiles * cluster <= 4 * processors
 
 
 def some(
@@ -145,7 +156,7 @@ def some(
     """
     broad = next((n for n in (8, 16, 32, 64, 96, 128) if n >= tokens), 128)
     blocks, across = -(-rows // 64), -(-tokens // broad)
-    high, parts, cluster = _some_shape(blocks * across, steps, processors)
+    high, parts, cluster = _some_shape(blocks * across, steps, broad, processors)
     stage = broad * 128 + high * (4096 + (1024 if weight else 512)) + 16
     most = 8 if high == 2 else 16
     stages = max(min(most, SHARED // stage, -(-steps // cluster)) // 4 * 4, 4)
@@ -154,28 +165,32 @@ def some(
     shared = max(stages * stage, sums, SHARED // 2 + 1024)
     macros = {
         "ELEMENT": element, "WEIGHT": weight, "WM": high, "WK": parts, "NB": broad, "STAGES": stages,
-        "CLUSTER": cluster, "AHEAD": 4 if ahead else 0, "ACT": activation, "FEEDERS": 128, "WN": 1, "MT": 1, "OUT": 0,
-        "GATHER": 0, "X_TOKENS": 1,
+        "CLUSTER": cluster, "AHEAD": (4 if high == 2 else 8) if ahead else 0, "ACT": activation, "FEEDERS": 128,
+        "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0, "X_TOKENS": 1,
     }  # fmt: skip
     tiles, threads = (-(-blocks // high), across), 128 + 128 * high * parts
     grid = (tiles[0] * cluster, across, 1)
     return Launch("vnm_some.cu", "vnm_some", macros, grid, threads, shared, tiles, True, lines_of(tokens, broad))
 
 
-def _some_shape(tiles: int, steps: int, processors: int) -> tuple[int, int, int]:
+def _some_shape(tiles: int, steps: int, broad: int, processors: int) -> tuple[int, int, int]:
     """Return blocks of 64 rows of a block of threads, warpgroups that share their columns, and blocks of a cluster."""
     if tiles > processors:
-        return 2, 1 if steps < 2 else 2, 1
-    cluster = 1
-    while cluster < 8 and 2 * cluster * tiles <= processors and steps >= 8 * cluster:
-        cluster *= 2
-    return 1, 2 if steps >= 2 * cluster else 1, cluster
+        return 2, 1, 1
+    fit = (n for n in (8, 4, 3, 2) if n * tiles <= processors and not _scattered(tiles, n, processors))
+    cluster = next((n for n in fit if steps >= 12 * n), 1)
+    return 1, 2 if steps >= 2 * cluster and broad <= (64 if cluster == 1 else 32) else 1, cluster
 
 
-def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int) -> Launch:
+def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int, processors: int) -> Launch:
     """Return the launch of ``quantize``: a block for each token. ``weight``: 1 e4m3, 2 int8."""
     eights = steps * 16
-    warps = next((n for n in (4, 8, 16) if eights <= 2 * 32 * n), 32)
+    if m == 4:
+        warps = next((n for n in (8, 16) if eights <= 128 * n), 32)
+    elif tokens <= processors:  # a block waits for all columns of its token
+        warps = next((n for n in (8, 16) if cols <= 256 * n), 32)
+    else:
+        warps = next((n for n in (4, 8, 16) if eights <= 64 * n), 32)
     macros = {
         "ELEMENT": element, "WEIGHT": weight, "WARPS": warps, "EACH": -(-eights // (32 * warps)), "GATHER": int(m != 4),
     }  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -63,17 +65,16 @@ def decide(
     return Call((result,), tuple(launches), (_VALUES, _SHARED, _META, _SCALE, _X))
 
 
-class _WeightOnly(Kinds):
-    """Operands in an order that kernels take; nothing to multiply needs no kernel."""
+def prepare(
+    values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, *rest: int
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """Return the arguments in an order that the kernels take; None if there is nothing to multiply."""
+    if not (x.numel() and rows) or not usable():
+        return None
+    x = gpu.token_lines(x)
+    bias = None if bias is None else bias.contiguous()
+    return values, shared, meta, scale, x, bias, rows, *rest
 
-    def run(self, *arguments: object) -> Tensor:
-        values, shared, meta, scale, x, bias, rows, *rest = arguments
-        assert isinstance(x, Tensor) and isinstance(rows, int) and isinstance(values, Tensor)
-        if not (x.numel() and rows) or not usable():
-            return linear_weight_only(*arguments)  # type: ignore[arg-type]
-        bias = bias.contiguous() if isinstance(bias, Tensor) else None
-        return super().run(values, shared, meta, scale, gpu.token_lines(x), bias, rows, *rest)
 
-
-KINDS = _WeightOnly(decide, 6)
+KINDS = Kinds(6, prepare, decide, linear_weight_only)
 gpu.register(_library, "vnm_weight_only", KINDS)
