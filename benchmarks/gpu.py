@@ -35,8 +35,8 @@ from torch import Tensor, nn  # noqa: E402
 import gossamer as gs  # noqa: E402
 from benchmarks.gpu_plot import DOCS, PLOT, floor_of, plot, table  # noqa: E402
 from gossamer.formats import Condensed, PackedCSR, PackedVNM  # noqa: E402
+from gossamer.kernels.gpu import processors  # noqa: E402
 from gossamer.kernels.transpose import feature_major  # noqa: E402
-from gossamer.kernels.vnm.cuda import processors  # noqa: E402
 from gossamer.models.pack import graphs as pack_graphs  # noqa: E402
 from gossamer.native.cuda import driver  # noqa: E402
 

@@ -199,11 +199,12 @@ def test_life_of_a_parameter():
     file = io.BytesIO()
     torch.save(layer.state_dict(), file)
     file.seek(0)
-    loaded = torch.load(file)["weight"]
+    other = gs.sparsify_(torch.nn.Linear(128, 70), gs.VNM(16, 2, 8), format=PackedVNM(16, 2, 8))
+    other.load_state_dict(torch.load(file))
     flat = {"values": layer.weight.detach().values(), **layer.weight.structure.arrays}
     read = load(save(flat))
     again = gs.SparseTensor.from_arrays(layer.weight.format, (70, 128), read.pop("values"), read)
-    for weight in (loaded, copy.deepcopy(layer).weight, again, layer.weight.detach().to("cpu")):
+    for weight in (other.weight, copy.deepcopy(layer).weight, again, layer.weight.detach().to("cpu")):
         assert weight.format == layer.weight.format
         assert torch.equal(F.linear(x, weight, layer.bias), layer(x))
 
@@ -221,3 +222,22 @@ def test_other_operators_work_on_it(format, transpose):
     assert torch.equal((t * 2).to_dense(), dense * 2)
     assert torch.equal(t.to_format(gs.CSR()).to_dense(), dense)
     torch.testing.assert_close(t.sum(), dense.sum())
+
+
+@pytest.mark.parametrize(("rows", "cols", "m"), [(1, 1, 4), (64, 128, 4), (70, 600, 8), (130, 900, 100)])
+def test_the_order_of_8_bits(rows, cols, m):
+    """With a group = 32 step + 16 half + 8 upper + 2 lane + odd: the fragment of the instructions with k64."""
+    dense = pruned(rows, cols, "all", m)
+    packed = gs.from_dense(dense, PackedVNM("all", 2, m, 8))
+    assert torch.equal(packed.to_dense(), dense)
+    packed.structure.check(packed._values)
+    tiles, steps = -(-rows // 64), -(-cols // (32 * m))
+    values = packed.values().view(
+        steps, tiles, 4, 2, 8, 4, 2, 2, 2, 2
+    )  # step, r, strip, half, low, lane, upper, high, odd
+    for group in range(0, -(-cols // m), 3):
+        step, half, upper, lane, odd = group // 32, group // 16 % 2, group // 8 % 2, group // 2 % 4, group % 2
+        for row in range(0, rows, 7):
+            pair = values[step, row // 64, row // 16 % 4, half, row % 8, lane, upper, row // 8 % 2, odd]
+            kept = dense[row, group * m : (group + 1) * m]
+            assert sorted(pair[pair != 0].tolist()) == sorted(kept[kept != 0].tolist())

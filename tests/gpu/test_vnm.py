@@ -9,7 +9,9 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm.operators import vnm_of
 from tests.gpu.right import assert_right
 
 pytestmark = pytest.mark.gpu
@@ -80,8 +82,8 @@ def test_activations(v, m, tokens, name):
 @pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 16), (256, 8), (128, 8), (64, 8)])
 def test_many_tiles_of_every_shape(v, m, processors, monkeypatch):
     """Few processors: a block has many tiles, whose results leave while the next is under way."""
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: processors)
-    monkeypatch.setattr(vnm_cuda, "_chosen", {})
+    monkeypatch.setattr(gpu, "processors", lambda device: processors)
+    monkeypatch.setattr(vnm_cuda, "_known", {})
     for rows, cols, tokens in ((512, 1040, 400), (776, 512, 1000), (520, 4096, 184), (257, 264, 355)):
         dense, weight = packed(rows, cols, v, m)
         bias = torch.randn(rows, device="cuda").half()
@@ -162,7 +164,7 @@ def test_packs_as_a_cpu_does(v, m, dtype):
     assert torch.equal(weight.values().cpu(), there.values())
     assert torch.equal(weight.to_dense(), dense)
     assert torch.equal(there.cuda().to_dense(), dense)
-    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    shared, meta, sizes = vnm_of(weight.structure)
     assert torch.equal(torch.ops.gossamer.vnm_decode(weight.values(), shared, meta, *sizes), dense)
     assert torch.equal(torch.ops.gossamer.vnm_sample(dense, shared, meta, *sizes), weight.values())
 
@@ -267,7 +269,7 @@ def test_compiles_in_one_graph(tokens):
 
 def test_torchs_rules_for_operators():
     _, weight = packed(70, 130, 16, 8, torch.float32)
-    shared, meta, sizes = gs.ops.vnm_kernels.vnm_of(weight.structure)
+    shared, meta, sizes = vnm_of(weight.structure)
     values = weight.values().requires_grad_()
     for x in (torch.randn(3, 130, device="cuda"), torch.randn(130, 3, device="cuda").t()):
         arguments = (values, shared, meta, x, torch.randn(70, device="cuda"), *sizes, 0)

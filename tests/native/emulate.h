@@ -34,6 +34,9 @@ struct Index {
 struct alignas(8) uint2 {
   unsigned x, y;
 };
+struct alignas(8) float2 {
+  float x, y;
+};
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
@@ -78,6 +81,7 @@ struct Fiber {
   Block* block;
   bool done = false;
   unsigned long long copied = 0;       // when the last of its copies is complete
+  std::vector<unsigned long long> groups;  // of copies: when each is complete
   std::vector<bool> stored;            // its tensor stores: read from shared memory yet?
   std::vector<std::pair<unsigned, std::function<void()>>> products;  // by group
   unsigned committed = 0;
@@ -140,7 +144,7 @@ T brought(const unsigned char (*all)[64], unsigned rank) {
 }
 
 inline unsigned lane() { return threadIdx.x & 31; }
-enum { OF_WARPS = 1000, OF_GROUPS = 2000 };  // numbers of meetings, above those of bar.sync
+enum { OF_WARPS = 1000, OF_WARPGROUPS = 2000 };  // numbers of meetings, above those of bar.sync
 template <class T>
 auto meet_warp(const T& mine) {
   unsigned warp = threadIdx.x / 32, left = blockDim.x - warp * 32;
@@ -268,4 +272,10 @@ inline unsigned __byte_perm(unsigned low, unsigned high, unsigned pick) {
 }
 
 template <class T> T __shfl_sync(unsigned, T value, int from) { return emulated::brought<T>(emulated::meet_warp(value), from & 31); }
+template <class T> T __shfl_up_sync(unsigned, T value, int by) {
+  return emulated::brought<T>(emulated::meet_warp(value), (int)emulated::lane() < by ? emulated::lane() : emulated::lane() - by);
+}
+inline unsigned __vmaxu2(unsigned a, unsigned b) { return std::max(a & 0xffff, b & 0xffff) | std::max(a >> 16, b >> 16) << 16; }
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by) { return unsigned(((uint64_t)high << 32 | low) >> (by & 31)); }
+inline int __popc(unsigned w) { return __builtin_popcount(w); }
 template <class T> T __shfl_xor_sync(unsigned, T value, int mask) { return emulated::brought<T>(emulated::meet_warp(value), (emulated::lane() ^ mask) & 31); }

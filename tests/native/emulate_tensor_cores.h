@@ -19,7 +19,43 @@ inline unsigned short slim(float f) {
   return float_to_half(f);
 #endif
 }
+// e4m3: a sign, four bits of exponent, three of fraction; no infinity, NaN is all ones.
+inline float from_e4m3(unsigned e) {
+  const int exponent = e >> 3 & 15, fraction = e & 7;
+  if ((e & 127) == 127) return NAN;
+  const float f = exponent ? std::ldexp(8.f + fraction, exponent - 10) : std::ldexp(float(fraction), -9);
+  return e & 128 ? -f : f;
+}
+inline unsigned one_e4m3(float f) {  // to the nearest, ties to even
+  const unsigned sign = std::signbit(f) ? 128 : 0;
+  if (f != f) return 127;
+  f = std::fabs(f);
+  if (f >= 448) return sign | 126;
+  unsigned best = 0;
+  for (unsigned e = 0; e < 127; e++) {
+    const float now = std::fabs(from_e4m3(e) - f), before = std::fabs(from_e4m3(best) - f);
+    if (now < before || (now == before && e % 2 == 0)) best = e;
+  }
+  return sign | best;
+}
+inline unsigned to_e4m3(float low, float high) { return one_e4m3(low) | one_e4m3(high) << 8; }
+inline unsigned to_int8(float f) { return f != f ? 0 : unsigned(int(std::nearbyint(std::fmin(std::fmax(f, -128.f), 127.f)))) & 255; }
+inline unsigned permute(unsigned low, unsigned high, unsigned pick) {
+  if (pick & 0x8888) fail("a byte with its sign");
+  return __byte_perm(low, high, pick & 0xffff);
+}
+inline unsigned or_and(unsigned a, unsigned b, unsigned c) { return (a | b) & c; }
+inline unsigned dot4(unsigned a, unsigned b, unsigned sum) {
+  for (int i = 0; i < 32; i += 8) sum += (a >> i & 255) * (b >> i & 255);
+  return sum;
+}
+
+inline unsigned dot2(unsigned a, unsigned b, unsigned sum) { return sum + (a & 0xffff) * (b & 255) + (a >> 16) * (b >> 8 & 255); }
+
 inline unsigned pack2(float low, float high) { return slim(low) | unsigned(slim(high)) << 16; }
+inline unsigned short part(unsigned word, int high);
+inline unsigned multiply2(unsigned a, unsigned b) { return pack2(wide(part(a, 0)) * wide(part(b, 0)), wide(part(a, 1)) * wide(part(b, 1))); }
+inline unsigned add2(unsigned a, unsigned b) { return pack2(wide(part(a, 0)) + wide(part(b, 0)), wide(part(a, 1)) + wide(part(b, 1))); }
 inline unsigned short part(unsigned word, int high) { return (unsigned short)(word >> (16 * high)); }
 
 // -- barriers
@@ -48,6 +84,8 @@ inline void expect_tx(unsigned bar, int bytes) { barrier(bar).bytes += bytes, ar
 inline void wait(unsigned bar, int phase) {
   while (barrier(bar).phase == unsigned(phase)) yield();
 }
+inline void wait_for_the_kernel_before() {}
+inline void let_the_next_kernel_start() {}
 inline void after_the_kernel_before() {}
 template <int SIZE> void sync_cluster() {
   if (SIZE > 1) meet(everybody[0], SIZE * blockDim.x, blockIdx.x % SIZE * blockDim.x + threadIdx.x, Nothing{});
@@ -88,6 +126,11 @@ inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned bar) {
     complete(*b);
   });
 }
+inline void mark_copies() { self->groups.push_back(self->copied); }
+template <int LEFT> void wait_for_groups() {
+  auto& all = self->groups;
+  while (all.size() > LEFT && all[all.size() - 1 - LEFT] >= now) yield();
+}
 inline void wait_for_copies() {
   while (self->copied >= now) yield();
 }
@@ -95,6 +138,9 @@ inline void wait_for_copies() {
 template <class T> T loaded(unsigned from) { T v; std::memcpy(&v, at(from, sizeof(T), sizeof(T)), sizeof(T)); return v; }
 template <class T> void stored(unsigned to, T v) { std::memcpy(at(to, sizeof(T), sizeof(T)), &v, sizeof(T)); }
 inline uint4 lds128(unsigned from) { return loaded<uint4>(from); }
+inline uint2 lds64(unsigned from) { return loaded<uint2>(from); }
+template <int OFFSET> unsigned lds16(unsigned from) { return loaded<unsigned short>(from + OFFSET); }
+inline void sts16(unsigned to, unsigned low) { stored(to, (unsigned short)low); }
 inline unsigned lds32(unsigned from) { return loaded<unsigned>(from); }
 inline int lds8(unsigned from) { return loaded<unsigned char>(from); }
 inline void sts128(unsigned to, uint4 v) { stored(to, v); }
@@ -174,24 +220,52 @@ inline float4 load_at(unsigned from, int rank) {
   return f;
 }
 
-// -- sparse products. A row keeps two of each four columns: a thread has those of groups t and t + 4, in rows g and g + 8.
+// -- products
 
+inline void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  struct Fragment { unsigned a[4], b[2]; } mine = {{a[0], a[1], a[2], a[3]}, {b0, b1}};
+  auto all = meet_warp(mine);
+  for (int q = 0; q < 4; q++)
+    for (int k = 0; k < 16; k++) {
+      auto left = brought<Fragment>(all, (lane() >> 2) * 4 + k % 8 / 2), right = brought<Fragment>(all, (2 * (lane() & 3) + (q & 1)) * 4 + k % 8 / 2);
+      d[q] += wide(part(left.a[k / 8 * 2 + q / 2], k & 1)) * wide(part(right.b[k / 8], k & 1));
+    }
+}
+
+// Sparse ones. A row keeps two of each four columns: a thread has those of groups t and t + 4, in rows g and g + 8; of 8-bit
+// operands those of groups 2 t, 2 t + 1, 2 t + 8 and 2 t + 9.
 struct Fragment16 {
   uint4 a;
   unsigned meta;
 };
-struct Kept {  // of a row: 16 values, and in which of 32 columns each is
-  float value[16];
-  int column[16];
+#if WEIGHT && defined(STAGES)  // both operands have 8 bits
+constexpr int BYTES = 1;
+inline float operand(unsigned bits) { return WEIGHT == 1 ? from_e4m3(bits & 255) : float((signed char)bits); }
+#else
+constexpr int BYTES = 2;
+inline float operand(unsigned bits) { return wide((unsigned short)bits); }
+#endif
+constexpr int GROUPS = 16 / BYTES;  // of an instruction
+struct Kept {  // of a row: values, and in which column each is
+  float value[2 * GROUPS];
+  int column[2 * GROUPS];
 };
 inline Kept kept(const unsigned char (*all)[64], unsigned quad, int high, int select) {
   Kept row;
-  for (int group = 0; group < 8; group++) {
-    auto mine = brought<Fragment16>(all, quad * 4 + (group & 3));
-    const unsigned words[4] = {mine.a.x, mine.a.y, mine.a.z, mine.a.w}, word = words[group / 4 * 2 + high];
-    unsigned meta = brought<Fragment16>(all, quad * 4 + select * 2 + group / 4).meta >> (16 * high + 4 * (group & 3));
+  for (int group = 0; group < GROUPS; group++) {
+    const int upper = group / (GROUPS / 2), inside = group % (GROUPS / 2), owner = BYTES == 1 ? inside / 2 : inside;
+    auto mine = brought<Fragment16>(all, quad * 4 + owner);
+    const unsigned words[4] = {mine.a.x, mine.a.y, mine.a.z, mine.a.w}, word = words[upper * 2 + high];
+    unsigned meta;
+    if (BYTES == 1)
+      meta = brought<Fragment16>(all, quad * 4 + high + 2 * upper).meta >> (4 * inside);
+    else
+      meta = brought<Fragment16>(all, quad * 4 + select * 2 + upper).meta >> (16 * high + 4 * inside);
     if ((meta & 3) >= (meta >> 2 & 3)) fail("metadata that names a column twice, or out of order");
-    for (int e = 0; e < 2; e++) row.value[2 * group + e] = wide(part(word, e)), row.column[2 * group + e] = 4 * group + (meta >> (2 * e) & 3);
+    for (int e = 0; e < 2; e++) {
+      row.value[2 * group + e] = operand(BYTES == 1 ? word >> (8 * (group % 2 * 2 + e)) : part(word, e));
+      row.column[2 * group + e] = 4 * group + (meta >> (2 * e) & 3);
+    }
   }
   return row;
 }
@@ -216,26 +290,27 @@ template <int SELECT> void mma_sp(float (&d)[4], uint4 a, const unsigned (&b)[4]
 template <int TURN> float of_b(unsigned long long desc, int k, int token) {
   unsigned start = (desc & 0x3fff) << 4, leading = (desc >> 16 & 0x3fff) << 4, stride = (desc >> 32 & 0x3fff) << 4;
   unsigned place = TURN ? start + token / 64 * leading + k / 8 * stride + k % 8 * 128 + token % 64 * 2
-                        : start + token / 8 * stride + token % 8 * 128 + k * 2;
+                        : start + token / 8 * stride + token % 8 * 128 + k * BYTES;
   place ^= (place >> 7 & 7) << 4;
-  unsigned short e;
-  std::memcpy(&e, memory + (place - BASE), 2);
-  return wide(e);
+  unsigned short e = 0;
+  std::memcpy(&e, memory + (place - BASE), BYTES);
+  return operand(e);
 }
 
-template <int SELECT, int TURN, int SUMS>
-void wgmma_sp(float (&d)[SUMS], uint4 a, unsigned long long b, unsigned meta, int keep) {
+template <int SELECT, int TURN, class S, int SUMS>
+void wgmma_sp(S (&d)[SUMS], uint4 a, unsigned long long b, unsigned meta, int keep) {
+  static_assert(BYTES == 2 || (SELECT == 0 && TURN == 0));
   const Fragment16 mine{a, meta};
-  auto all = meet(self->block->meetings[OF_GROUPS + threadIdx.x / 128], 128, threadIdx.x & 127, mine) + (threadIdx.x & 96);
+  auto all = meet(self->block->meetings[OF_WARPGROUPS + threadIdx.x / 128], 128, threadIdx.x & 127, mine) + (threadIdx.x & 96);
   const Kept rows[2] = {kept(all, lane() >> 2, 0, SELECT), kept(all, lane() >> 2, 1, SELECT)};
-  float* sums = d;
+  S* sums = d;
   unsigned t = lane() & 3;
   self->products.push_back({self->committed, [=] {
     for (int j = 0; j < SUMS / 4; j++)
       for (int q = 0; q < 4; q++) {
-        float sum = keep ? sums[4 * j + q] : 0;
+        S sum = keep ? sums[4 * j + q] : S(0);
         const Kept& row = rows[q >> 1];
-        for (int i = 0; i < 16; i++) sum += row.value[i] * of_b<TURN>(b, row.column[i], 8 * j + 2 * t + (q & 1));
+        for (int i = 0; i < 2 * GROUPS; i++) sum += S(row.value[i] * of_b<TURN>(b, row.column[i], 8 * j + 2 * t + (q & 1)));
         sums[4 * j + q] = sum;
       }
   }});

@@ -26,7 +26,7 @@ class Emulated:
         library = ctypes.CDLL(str(build(source, architecture, tuple(sorted(macros.items())))))
         self._run = getattr(library, f"launch_{name}")
         self._run.restype = ctypes.c_char_p
-        self.launches = 0
+        self.launches, self.macros = 0, macros
 
     def __call__(self, grid, threads, *arguments):
         self.launches += 1
@@ -68,7 +68,7 @@ def build(source, architecture, macros):
     unit.write_text(f'#include "emulate.h"\n#include "{source}"\n{launchers}')
     out = unit.with_suffix(".so")
     known = {"__CUDA_ARCH__": architecture, "GS_INSTEAD": '"emulate_tensor_cores.h"', **dict(macros)}
-    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-w", *(f"-D{k}={v}" for k, v in known.items())]
+    flags = ["-std=c++20", "-O1", "-fPIC", "-shared", "-w", "-Wno-psabi", *(f"-D{k}={v}" for k, v in known.items())]
     subprocess.run([*compiler(), *flags, f"-I{HERE}", f"-I{SOURCES}", str(unit), "-o", str(out)], check=True)
     return out
 

@@ -12,7 +12,9 @@ import pytest
 import torch
 
 from benchmarks import wgmma_cuh
+from gossamer.kernels.bitmap import plan as bitmap_plan
 from gossamer.kernels.vnm import plan as vnm_plan
+from gossamer.kernels.vnm import plan_many
 from gossamer.native.cuda import SOURCES, CompileError, CudaError, cache, driver
 from gossamer.native.cuda.compiler import Nvcc
 from gossamer.native.cuda.compiler import compiler as find_compiler
@@ -28,7 +30,7 @@ FEW = [
 ]  # fmt: skip
 FEW_BEFORE = [vnm_plan.few(16, 64, 4096, v, m, (8, 0), 0, 0, 108).macros for v, m in ((0, 4), (0, 8), (0, 16), (16, 8))]
 MANY = [
-    vnm_plan.many(4096, rows, 64, v, m, order, element, activation, 132).macros
+    plan_many.many(4096, rows, 64, v, m, order, element, activation, 132).macros
     for rows, v, m, order, element, activation in (
         (4096, 0, 8, (False, False), 0, 0),
         (4096, 128, 8, (False, True), 1, 1),
@@ -40,6 +42,22 @@ MANY = [
         (1023, 256, 8, (False, True), 0, 0),
     )
 ]
+SOME = [
+    vnm_plan.some(tokens, rows, 64, element, element, 132, weight, ahead).macros
+    for tokens, rows, element, weight, ahead in (
+        (8, 14336, 1, 0, False), (16, 4096, 0, 0, True), (32, 14336, 1, 1, True), (64, 2048, 0, 2, True),
+        (128, 14336, 1, 0, True),
+    )
+]  # fmt: skip
+WEIGHT_ONLY = [vnm_plan.few(8, 14336, 4096, 0, m, (9, 0), w % 2, 0, 132, w).macros for m in (4, 8) for w in (1, 3)]
+MANY_8BIT = [
+    plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))
+]
+QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
+BITMAP = {
+    arch: [bitmap_plan.product(n, rows, 4096, 2100, capability, n % 2, 0, 132).macros for n, rows in sizes]
+    for arch, capability, sizes in (("80", (8, 0), [(8, 64)]), ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096)]))
+}
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
     "csr.cu": {a: [{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))] for a in ("80", "90a")},
@@ -47,8 +65,12 @@ BUILDS = {
     "vnm_any.cu": {"80": ELEMENTS},
     "vnm_decode.cu": {"80": ELEMENTS},
     "vnm_compact.cu": {"90a": ELEMENTS},
-    "vnm_few.cu": {"80": FEW_BEFORE, "90a": FEW},
-    "vnm_many.cu": {"90a": MANY},
+    "bitmap.cu": BITMAP,
+    "bitmap_dense.cu": {"80": ELEMENTS},
+    "quantize.cu": {"90a": QUANTIZE},
+    "vnm_few.cu": {"80": FEW_BEFORE, "90a": FEW + WEIGHT_ONLY},
+    "vnm_many.cu": {"90a": MANY + MANY_8BIT},
+    "vnm_some.cu": {"90a": SOME},
 }
 
 

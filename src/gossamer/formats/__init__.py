@@ -7,6 +7,7 @@ from gossamer.formats.coo import COO
 from gossamer.formats.ell import ELL
 from gossamer.formats.masked import Dense, Masked
 from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM, PackedRows
+from gossamer.formats.packed_bitmap import PackedBitmap
 from gossamer.formats.packed_vnm import PackedVNM
 from gossamer.formats.structure import Structure
 
@@ -27,6 +28,7 @@ __all__ = [
     "PackedNM",
     "PackedNear",
     "PackedRows",
+    "PackedBitmap",
     "PackedVNM",
     "Structure",
     "as_format",

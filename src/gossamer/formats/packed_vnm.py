@@ -9,15 +9,16 @@ from torch import Tensor
 
 from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
-from gossamer.formats.levels.pairs import STEP, TILE, Pairs
+from gossamer.formats.levels.pairs import TILE, Pairs, step_of
 
 
 class PackedVNM(Format):
     """Two of each m columns in every row, four of them shared by v rows: values and metadata as the registers want.
 
-    In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.pairs.Pairs` of its rows and
+    In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.levels.Pairs` of its rows and
     columns. Every row has two places in every group, so a row that keeps fewer stores zeros. At half precision it takes
-    (2/m)(1.125 + 1/v) of the bytes of a dense tensor, rows padded to 64 and columns to 16 m.
+    (2/m)(1.125 + 1/v) of the bytes of a dense tensor, rows padded to 64 and columns to 16 m (32 m for 8
+    bits).
 
     Refuses a tensor that keeps more than the pattern does.
 
@@ -25,6 +26,9 @@ class PackedVNM(Format):
     ----------
     v, n, m
         As in :class:`gossamer.VNM`; n is 2 and m at most 256.
+    bits
+        Of the values that sparse tensor cores multiply: 16, or 8 for e4m3 and int8, whose order differs. A weight of 8
+        bits that is multiplied with activations of 16 has the order of 16.
 
     Examples
     --------
@@ -37,7 +41,7 @@ class PackedVNM(Format):
     any_pattern = False
     ordered = False
 
-    def __init__(self, v: int | Literal["all"], n: int, m: int) -> None:
+    def __init__(self, v: int | Literal["all"], n: int, m: int, bits: int = 16) -> None:
         if v != "all" and (type(v) is not int or v < 1):
             raise ValueError(f'v={v!r} must be a positive integer, or "all"')
         if type(n) is not int or n != 2:
@@ -45,11 +49,13 @@ class PackedVNM(Format):
         if type(m) is not int or not 4 <= m <= 256:
             raise ValueError(f"m={m!r} must be an integer in 4 .. 256: a column's position in its group is one byte")
         self.v: int | Literal["all"] = "all" if m == 4 else v  # 2:4 shares nothing, whatever v is
-        self.n, self.m = n, m
-        super().__init__("dense", Pairs(self.v, m))
+        if bits not in (8, 16):
+            raise ValueError(f"bits={bits!r} must be 16 or 8: what sparse tensor cores multiply")
+        self.n, self.m, self.bits = n, m, bits
+        super().__init__("dense", Pairs(self.v, m, bits))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.v!r}, {self.n}, {self.m})"
+        return f"{type(self).__name__}({self.v!r}, {self.n}, {self.m}{'' if self.bits == 16 else f', {self.bits}'})"
 
     def groups(self, ndim: int) -> int:
         return 2
@@ -60,7 +66,7 @@ class PackedVNM(Format):
     def _sizes(self, shape: Sequence[int]) -> tuple[int, int]:
         """Tiles of rows, and columns with their padding."""
         rows, cols = self.group_sizes(shape)
-        step = STEP * self.m
+        step = step_of(self.bits) * self.m
         return -(-rows // TILE), -(-cols // step) * step
 
     def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:

@@ -8,9 +8,13 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer.formats import PackedVNM
+from gossamer.kernels import gpu
 from gossamer.kernels.vnm import cuda as vnm_cuda
+from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import vnm_of
 from gossamer.native.build import compiler
+from gossamer.native.cuda import calls
+from gossamer.native.cuda.calls import Call
 from tests.native import emulator
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
@@ -21,11 +25,12 @@ CASES = [("all", 4), (16, 8), (3, 5), ("all", 100), (1, 16)]
 
 @pytest.fixture(autouse=True)
 def on_a_cpu(monkeypatch):
-    monkeypatch.setattr(vnm_cuda, "function", emulator.function)
+    monkeypatch.setattr(products, "function", emulator.function)
     monkeypatch.setattr(vnm_cuda, "usable", lambda: True)
-    monkeypatch.setattr(vnm_cuda, "_ready", {})
-    monkeypatch.setattr(vnm_cuda, "_chosen", {})
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (7, 5))
+    monkeypatch.setattr(products, "_ready", {})
+    monkeypatch.setattr(vnm_cuda, "_known", {})
+    monkeypatch.setattr(gpu, "capability", lambda device: (7, 5))
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)
 
 
 def packed(rows, cols, v, m, dtype):
@@ -49,7 +54,7 @@ def test_any(v, m, dtype):
         ):
             x = x.to(dtype)
             out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 2)
-            assert {chosen.plan for chosen in vnm_cuda._chosen.values()} == {"any"}
+            assert {kind.plan for kind in vnm_cuda._known.values()} == {"any"}
             torch.testing.assert_close(out, F.gelu(F.linear(x.float(), dense.float(), bias.float())).to(dtype), **bound)
             assert out.stride(0) == 1 if vnm_cuda.feature_major(x) else out.is_contiguous()
 
@@ -83,7 +88,9 @@ def test_compact_is_a_gather(dtype):
     for rows, cols, m in ((64, 128, 8), (10, 130, 5), (3, 1030, 100)):
         dense, values, (shared, meta, _) = packed(rows, cols, "all", m, dtype)
         x = torch.randn(7, cols).to(dtype)
-        out = vnm_cuda.compact(x, shared, m)
+        sizes = products.Sizes(rows, cols, 0, m, 7)
+        compact = Call((products.compacted(sizes, x),), (products.compact_launch(sizes, x, -1, 5),))
+        out = compact(values, shared, meta, x, None)
         groups = torch.arange(shared.shape[1])[:, None] * m
         at = (shared[0].long() + groups).reshape(-1)
         assert torch.equal(out, torch.where(at < cols, x[:, at.clamp(max=cols - 1)], 0))
@@ -133,16 +140,18 @@ class Recorded:
             struct.pack(f"@{parameters}", *arguments)
             self.calls.append((name, macros, grid, threads, arguments))
 
-        return run if name in ("vnm_few", "vnm_many") else emulator.function(source, name, device, parameters, **macros)
+        if name in ("vnm_few", "vnm_some", "vnm_many"):
+            return run
+        return emulator.function(source, name, device, parameters, **macros)
 
 
 @pytest.fixture
 def hopper(monkeypatch):
     made = Recorded()
-    monkeypatch.setattr(vnm_cuda, "capability", lambda device: (9, 0))
-    monkeypatch.setattr(vnm_cuda, "processors", lambda device: 132)
-    monkeypatch.setattr(vnm_cuda, "function", made)
-    monkeypatch.setattr(vnm_cuda, "tensor_map", lambda *_: bytes(128))
+    monkeypatch.setattr(gpu, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(gpu, "processors", lambda device: 132)
+    monkeypatch.setattr(products, "function", made)
+    monkeypatch.setattr(calls, "tensor_map", lambda *_: bytes(128))
     return made
 
 
@@ -150,11 +159,11 @@ def test_few_tokens_in_launches_of_16(hopper):
     _, values, (shared, meta, sizes) = packed(70, 136, 16, 8, torch.bfloat16)
     x, bias = torch.randn(38, 136).bfloat16(), torch.zeros(70).bfloat16()
     out = vnm_cuda.linear(values, shared, meta, x, bias, *sizes, 2)
-    assert out.shape == (38, 70) and [a[10] for *_, a in hopper.calls] == [16, 16, 6]
+    assert out.shape == (38, 70) and [a[13] for *_, a in hopper.calls] == [16, 16, 6]
     first, _, third = (a for *_, a in hopper.calls)
     assert first[:6] == tuple(t.data_ptr() for t in (values, meta, shared, x, out, bias))
     assert third[3:5] == (x[32:].data_ptr(), out[32:].data_ptr())
-    assert first[6:] == (70, 136, 8, 16, 16, 2, 272, 140, 0, 0)
+    assert first[6:] == (0, 0, 0, 70, 136, 8, 16, 16, 2, 272, 140)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +177,14 @@ def test_few_tokens_in_launches_of_16(hopper):
         (64, 8, True, {"GATHER": 1, "X_TOKENS": 0, "Y_TOKENS": 0}),
     ],
 )
-@pytest.mark.parametrize("tokens", [40, 43])
+@pytest.mark.parametrize("tokens", [640, 643])
 def test_many_tokens_in_every_order(hopper, v, m, turned, expected, tokens):
     _, values, (shared, meta, sizes) = packed(130, 132, v, m, torch.bfloat16)
     x = torch.randn(132, tokens).bfloat16().t() if turned else torch.randn(tokens, 132).bfloat16()
     out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, 0)
     ((name, macros, _, _, arguments),) = hopper.calls
     assert name == "vnm_many" and {k: macros[k] for k in expected} == expected
-    rows, cols, group, share, count, steps, ldx, ldy = arguments[6:14]
+    rows, cols, group, share, count, steps, ldx, ldy = arguments[8:16]
     compacted = v == "all" and m == 8 and not turned
     assert (rows, cols, group, count) == (130, steps * 64 if compacted else 132, 4 if compacted else m, tokens)
     assert steps == -(-132 // (16 * m)) and share == (1 << 30 if v == "all" else v)
@@ -213,4 +222,5 @@ def test_what_is_not_aligned_is_copied(hopper, tokens):
     for x in (wide[:, 1:137], wide[:, ::2][:, :136], wide[:1, :136].expand(tokens, 136)):
         vnm_cuda.linear(odd, shared, meta, x, None, *sizes, 0)
         arguments = hopper.calls[-1][-1]
-        assert not any(pointer % 16 for pointer in arguments[:4]) and arguments[12] % 16 == 0 and arguments[12] >= 80
+        line = arguments[15 if tokens == 3 else 14]
+        assert not any(pointer % 16 for pointer in arguments[:4]) and line % 16 == 0 and line >= 80

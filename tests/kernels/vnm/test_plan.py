@@ -5,28 +5,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.kernels.vnm import plan as vnm_plan
+from gossamer.kernels.vnm import plan_many
 
 SHARED = {(8, 0): 166912, (8, 6): 101376, (8, 9): 101376, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 
 
 @pytest.mark.parametrize(
-    ("tokens", "half", "v", "capability", "plan"),
+    ("tokens", "rows", "half", "v", "m", "capability", "token_major", "plan"),
     [
-        (1, True, 0, (9, 0), "few"),
-        (16, True, 512, (9, 0), "few"),
-        (17, True, 64, (9, 0), "many"),
-        (17, True, 16, (9, 0), "few"),
-        (300, True, 0, (8, 0), "few"),
-        (1000, True, 0, (8, 6), "dense"),
-        (1000, True, 0, (10, 0), "dense"),
-        (8, True, 0, (7, 5), "any"),
-        (8, True, 5, (9, 0), "any"),
-        (8, False, 0, (9, 0), "any"),
-        (17, False, 0, (9, 0), "dense"),
+        (1, 64, True, 0, 8, (9, 0), True, "few"),
+        (1, 64, True, 0, 4, (9, 0), True, "some"),
+        (9, 64, True, 0, 8, (9, 0), True, "some"),
+        (64, 20000, True, 0, 4, (9, 0), True, "some"),
+        (65, 20000, True, 0, 4, (9, 0), True, "many"),
+        (256, 8000, True, 0, 4, (9, 0), True, "some"),
+        (257, 8000, True, 0, 4, (9, 0), True, "many"),
+        (512, 4096, True, 0, 8, (9, 0), True, "some"),
+        (513, 4096, True, 0, 8, (9, 0), True, "many"),
+        (40, 64, True, 0, 4, (9, 0), False, "many"),
+        (16, 64, True, 512, 8, (9, 0), True, "few"),
+        (17, 64, True, 64, 8, (9, 0), True, "many"),
+        (17, 64, True, 16, 8, (9, 0), True, "few"),
+        (300, 64, True, 0, 4, (8, 0), True, "few"),
+        (1000, 64, True, 0, 4, (8, 6), True, "dense"),
+        (1000, 64, True, 0, 4, (10, 0), True, "dense"),
+        (8, 64, True, 0, 4, (7, 5), True, "any"),
+        (8, 64, True, 5, 8, (9, 0), True, "any"),
+        (8, 64, False, 0, 4, (9, 0), True, "any"),
+        (17, 64, False, 0, 4, (9, 0), True, "dense"),
     ],
 )
-def test_plans(tokens, half, v, capability, plan):
-    assert vnm_plan.choose(tokens, half, v, capability) == plan
+def test_plans(tokens, rows, half, v, m, capability, token_major, plan):
+    assert vnm_plan.choose(tokens, rows, half, v, m, capability, 132, token_major) == plan
 
 
 @given(
@@ -35,9 +45,10 @@ def test_plans(tokens, half, v, capability, plan):
     cols=st.integers(1, 30000),
     v=st.sampled_from([0, 16, 48, 64, 128, 192, 512]),
     capability=st.sampled_from(sorted(SHARED)),
+    weight=st.sampled_from([0, 1, 3]),
 )
-def test_few_fits(tokens, rows, cols, v, capability):
-    launch = vnm_plan.few(tokens, rows, cols, v, 8, capability, 0, 0, 132)
+def test_few_fits(tokens, rows, cols, v, capability, weight):
+    launch = vnm_plan.few(tokens, rows, cols, v, 8, capability, 0, 0, 132, weight)
     macros = launch.macros
     assert launch.shared <= SHARED[capability] and launch.threads <= 1024
     assert macros["NT"] * 8 >= tokens
@@ -49,15 +60,37 @@ def test_few_fits(tokens, rows, cols, v, capability):
 
 
 @given(
+    tokens=st.integers(1, 1000),
+    rows=st.integers(1, 30000),
+    steps=st.integers(1, 1000),
+    weight=st.sampled_from([0, 1, 2]),
+    ahead=st.booleans(),
+)
+def test_some_fits(tokens, rows, steps, weight, ahead):
+    launch = vnm_plan.some(tokens, rows, steps, 0, 0, 132, weight, ahead)
+    macros = launch.macros
+    assert launch.shared <= 232448 and launch.threads <= 1024 and macros["STAGES"] % 4 == 0
+    assert launch.tiles[0] * 64 * macros["WM"] >= rows and launch.tiles[1] * macros["NB"] >= tokens
+    assert launch.grid == (launch.tiles[0] * macros["CLUSTER"], launch.tiles[1], 1)
+    assert steps >= macros["CLUSTER"] * macros["WK"]  # every warpgroup has one
+    assert 1 <= launch.lines <= min(tokens, macros["NB"])
+    assert launch.lines == tokens or macros["NB"] % launch.lines == 0
+    assert launch.shared > 232448 // 2  # alone on its processor
+    if macros["CLUSTER"] > 2:  # or some clusters wait for others
+        assert launch.grid[0] * launch.grid[1] <= 99
+
+
+@given(
     tokens=st.integers(17, 9000),
     rows=st.integers(1, 30000),
     steps=st.integers(1, 1000),
     v=st.sampled_from([0, 64, 128, 192, 256, 384, 512]),
     m=st.sampled_from([4, 8]),
+    weight=st.sampled_from([0, 1, 2]),
 )
-def test_many_fits(tokens, rows, steps, v, m):
-    v = 0 if m == 4 else v
-    launch = vnm_plan.many(tokens, rows, steps, v, m, (False, False), 0, 0, 132)
+def test_many_fits(tokens, rows, steps, v, m, weight):
+    m, v = (4 if weight else m), (0 if m == 4 or weight else v)
+    launch = plan_many.many(tokens, rows, steps, v, m, (weight > 0, False), 0, 0, 132, weight)
     assert launch is not None
     macros = launch.macros
     high = 64 * macros["MT"] * macros["WM"]
@@ -65,9 +98,24 @@ def test_many_fits(tokens, rows, steps, v, m):
     tall = (
         launch.tiles[0] * high if macros["WM"] < 3 else launch.tiles[0] // 3 * 512 + (0, 128, 320)[launch.tiles[0] % 3]
     )
-    assert tall >= rows and launch.tiles[1] * launch.broad >= tokens
+    broad = macros["NB"] * macros["WN"] * (2 if macros["WM"] == 3 else 1)
+    assert tall >= rows and launch.tiles[1] * broad >= tokens
+    assert broad % launch.lines == 0 or launch.lines == tokens
     assert launch.grid[0] <= 132 and v % high == 0
 
 
+@given(
+    tokens=st.integers(1, 5000),
+    cols=st.integers(1, 100_000),
+    m=st.sampled_from([4, 8, 100]),
+    weight=st.sampled_from([1, 2]),
+)
+def test_quantize_fits(tokens, cols, m, weight):
+    steps = -(-cols // (32 * m))
+    launch = vnm_plan.quantize(tokens, cols, m, steps, 0, weight, 132)
+    assert launch.threads <= 1024 and launch.shared <= 232448 and launch.grid == (tokens, 1, 1)
+    assert launch.threads * launch.macros["EACH"] >= steps * 16
+
+
 def test_lists_that_do_not_fit():
-    assert vnm_plan.many(4096, 4096, 4000, 0, 8, (False, False), 0, 0, 132) is None
+    assert plan_many.many(4096, 4096, 4000, 0, 8, (False, False), 0, 0, 132) is None

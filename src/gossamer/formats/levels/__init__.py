@@ -32,12 +32,13 @@ from gossamer.formats.levels.lanes import LANES, Lanes
 from gossamer.formats.levels.names import as_level, level_name
 from gossamer.formats.levels.near_lanes import NearLanes
 from gossamer.formats.levels.pairs import Pairs
+from gossamer.formats.levels.pieces import Pieces
 from gossamer.formats.levels.singleton import Singleton
 from gossamer.formats.levels.slots import Slots
 from gossamer.formats.levels.walking import check
 
 __all__ = [
     "KINDS", "LANES", "Arrays", "Bitmap", "Compressed", "Dense", "Fixed", "FixedLanes", "HalfLanes", "Lanes", "Level",
-    "NearLanes", "Packed", "Pairs", "Singleton", "Slots", "Store", "Unpacked", "Walk", "as_level", "check",
+    "NearLanes", "Packed", "Pairs", "Pieces", "Singleton", "Slots", "Store", "Unpacked", "Walk", "as_level", "check",
     "level_name",
 ]  # fmt: skip

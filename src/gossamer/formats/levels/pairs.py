@@ -11,6 +11,14 @@ of a step lie together, so that a kernel fetches many tiles of it by one bulk co
 ``meta`` is at (step, r, strip, low, half, upper) and holds four bits for each group: the index of slot 0 among the
 shared columns, then that of slot 1; the low half for ``high`` = 0, the high half for 1. ``cols`` holds, for each v rows
 and each group, the four shared columns, ascending.
+
+For values of 8 bits a register has twice as many, and a step twice as many groups. With a group = 32 step + 16 half +
+8 upper + 2 lane + odd, the places are in the order of
+
+    (step, r, strip, half, low, lane, upper, high, odd, slot)
+
+which is the fragment of the instructions with k64; a word of ``meta`` is at (step, r, strip, low, upper, high, half)
+and has the eight groups of (lane, odd).
 """
 
 from __future__ import annotations
@@ -24,7 +32,17 @@ from torch import Tensor
 from gossamer.formats.levels.base import BYTE, Arrays, Level, Packed, Unpacked, rank, require
 
 TILE = 64  # rows: what one wgmma takes
-STEP = 16  # groups: 64 shared columns, two k32 steps
+
+
+def step_of(bits: int) -> int:
+    """Return the groups of a step: 64 shared columns of 16 bits, or 128 of 8.
+
+    Examples
+    --------
+    >>> step_of(16), step_of(8)
+    (16, 32)
+    """
+    return 256 // bits
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,7 @@ class Pairs(Level):
 
     v: int | Literal["all"] = "all"
     m: int = 4
+    bits: int = 16
     arrays: ClassVar[tuple[str, ...]] = ("cols", "meta")
     types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"cols": BYTE, "meta": (torch.int32,)}
     lengths: ClassVar[dict[str, str]] = {"meta": "parents * (size / m) / 8"}
@@ -59,7 +78,7 @@ class Pairs(Level):
         return {"m": self.m}
 
     def check_sizes(self, parents: int, size: int) -> None:
-        step = TILE * STEP * self.m
+        step = TILE * step_of(self.bits) * self.m
         require(size % step == 0, f"Pairs takes coordinates in steps of {step}, not {size}")
 
     def blocks(self, parents: int) -> int:
@@ -84,8 +103,8 @@ class Pairs(Level):
         else:
             index = (cols[self._block(row), group] < inside[:, None]).sum(1)
         slots, slot = _slots(line, nth, index, parents * TILE * groups)
-        place = _place(row, group, parents) + slot
-        return {"cols": cols, "meta": _meta(slots, parents, groups)}, place, parents * TILE * groups * 2
+        place = _place(row, group, parents, self.bits) + slot
+        return {"cols": cols, "meta": _meta(slots, parents, groups, self.bits)}, place, parents * TILE * groups * 2
 
     def _share(self, row: Tensor, group: Tensor, inside: Tensor, blocks: int, groups: int) -> Tensor:
         """The four columns that each v rows share in each group: those in use, then the first that are free."""
@@ -104,8 +123,8 @@ class Pairs(Level):
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
         groups = width // self.m
-        row, group = _rows_and_groups(parents, groups, device)
-        index = _indices(arrays["meta"], parents, groups).reshape(-1).long()
+        row, group = _rows_and_groups(parents, groups, self.bits, device)
+        index = _indices(arrays["meta"], parents, groups, self.bits).reshape(-1).long()
         row, group = (at.expand(*at.shape[:-1], 2).reshape(-1) for at in (row, group))
         inside = index
         if self.m != 4:
@@ -138,37 +157,47 @@ def _slots(line: Tensor, rank: Tensor, index: Tensor, lines: int) -> tuple[Tenso
     return slots.view(lines, 2), slot
 
 
-def _place(row: Tensor, group: Tensor, tiles: int) -> Tensor:
+def _place(row: Tensor, group: Tensor, tiles: int, bits: int) -> Tensor:
     """The place of slot 0 of a row and a group."""
+    odds, step = 16 // bits, step_of(bits)
     tile, strip, high, low = row // TILE, row // 16 % 4, row // 8 % 2, row % 8
-    step, half, upper, lane = group // STEP, group // 8 % 2, group // 4 % 2, group % 4
-    number = step * tiles + tile
-    for digit, base in ((strip, 4), (half, 2), (low, 8), (lane, 4), (upper, 2), (high, 2)):
+    number = group // step * tiles + tile
+    half, upper, lane, odd = group // (step // 2) % 2, group // (step // 4) % 2, group // odds % 4, group % odds
+    for digit, base in ((strip, 4), (half, 2), (low, 8), (lane, 4), (upper, 2), (high, 2), (odd, odds)):
         number = number * base + digit
     return number * 2
 
 
-def _meta(slots: Tensor, parents: int, groups: int) -> Tensor:
+#: Axes of the bits of metadata, (tile, strip, high, low, step, half, upper, lane and odd), in the order of the words.
+_WORDS = {16: (4, 0, 1, 3, 5, 6, 2, 7), 8: (4, 0, 1, 3, 6, 2, 5, 7)}
+
+
+def _meta(slots: Tensor, parents: int, groups: int, bits: int) -> Tensor:
     """Words of metadata from the slots of every (row, group)."""
-    bits = slots[:, 0].int() | slots[:, 1].int() << 2
-    # rows: tile, strip, high, low; groups: step, half, upper, lane
-    bits = bits.view(parents, 4, 2, 8, groups // STEP, 2, 2, 4).permute(4, 0, 1, 3, 5, 6, 2, 7)
-    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=slots.device).view(2, 4)
-    return (bits << shift).sum((-1, -2), dtype=torch.int32).reshape(-1)  # no two share a bit: the sum is their union
+    four = slots[:, 0].int() | slots[:, 1].int() << 2
+    step = step_of(bits)
+    axes = four.view(parents, 4, 2, 8, groups // step, 2, 2, step // 4).permute(_WORDS[bits])
+    eight = axes.reshape(-1, 8)  # groups of a word: no two share a bit, so that the sum is their union
+    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=slots.device)
+    return (eight << shift).sum(-1, dtype=torch.int32)
 
 
-def _indices(meta: Tensor, parents: int, groups: int) -> Tensor:
+def _indices(meta: Tensor, parents: int, groups: int, bits: int) -> Tensor:
     """Indices of both slots in the order of the values."""
-    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=meta.device).view(2, 4)
-    bits = meta.view(groups // STEP, parents, 4, 8, 2, 2, 1, 1) >> shift
-    # step, tile, strip, low, half, upper, high, lane -> step, tile, strip, half, low, lane, upper, high
-    bits = bits.permute(0, 1, 2, 4, 3, 7, 5, 6)
-    return torch.stack((bits & 3, bits >> 2 & 3), -1)
+    shift = torch.arange(0, 32, 4, dtype=torch.int32, device=meta.device)
+    step, axes = step_of(bits), _WORDS[bits]
+    sizes = (parents, 4, 2, 8, groups // step, 2, 2, step // 4)
+    four = (meta[:, None] >> shift).view([sizes[axis] for axis in axes])
+    natural = four.permute([axes.index(axis) for axis in range(8)]).unflatten(7, (4, 16 // bits))
+    # tile, strip, high, low, step, half, upper, lane, odd -> step, tile, strip, half, low, lane, upper, high, odd
+    four = natural.permute(4, 0, 1, 5, 3, 7, 6, 2, 8)
+    return torch.stack((four & 3, four >> 2 & 3), -1)
 
 
-def _rows_and_groups(parents: int, groups: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _rows_and_groups(parents: int, groups: int, bits: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Row and group of every pair, in the order of the values, with a last axis of 1."""
-    sizes = (groups // STEP, parents, 4, 2, 8, 4, 2, 2, 1)
+    odds, step = 16 // bits, step_of(bits)
+    sizes = (groups // step, parents, 4, 2, 8, 4, 2, 2, odds, 1)
 
     def axis(i: int) -> Tensor:
         view = [1] * len(sizes)
@@ -176,5 +205,5 @@ def _rows_and_groups(parents: int, groups: int, device: torch.device) -> tuple[T
         return torch.arange(sizes[i], device=device).view(view)
 
     row = axis(1) * TILE + axis(2) * 16 + axis(7) * 8 + axis(4)
-    group = axis(0) * STEP + axis(3) * 8 + axis(6) * 4 + axis(5)
+    group = axis(0) * step + axis(3) * (step // 2) + axis(6) * (step // 4) + axis(5) * odds + axis(8)
     return row.expand(sizes), group.expand(sizes)

@@ -3,7 +3,9 @@
 Three operators, each in the others' gradients, so that they differentiate as often as one likes. ``A`` are the values
 and arrays of :class:`gossamer.formats.PackedVNM`; v is 0 for "all":
 
-- ``vnm_linear``: act(x @ A.T + bias) for x [tokens, cols]; the result is token-major or feature-major as x is,
+- ``vnm_linear``: act(x @ A.T + bias) for x [tokens, cols]; the result is token-major or feature-major as x is.
+  ``vnm_forward`` is the same for calls that autograd has no part in; ``vnm_linear_slow`` is what both are in Python
+  on a GPU, where ``native/cuda/launch.cpp`` launches what it has seen before without it,
 - ``vnm_decode``: A, dense,
 - ``vnm_sample``: a dense matrix at the places of A.
 
@@ -23,9 +25,9 @@ from gossamer.formats.structure import ravel
 
 _SIZES = "int rows, int cols, int v, int m"
 _library = torch.library.Library("gossamer", "FRAGMENT")
-_library.define(
-    f"vnm_linear(Tensor values, Tensor shared, Tensor meta, Tensor x, Tensor? bias, {_SIZES}, int activation) -> Tensor"
-)
+for _name in ("vnm_linear", "vnm_forward", "vnm_linear_slow"):
+    _tensors = "Tensor values, Tensor shared, Tensor meta, Tensor x, Tensor? bias"
+    _library.define(f"{_name}({_tensors}, {_SIZES}, int activation) -> Tensor")
 _library.define(f"vnm_decode(Tensor values, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
 _library.define(f"vnm_sample(Tensor dense, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
 
@@ -115,11 +117,15 @@ def linear(
 
 
 _library.impl("vnm_linear", linear, "CPU")
+_library.impl("vnm_forward", linear, "CPU")
+for _name in ("vnm_forward", "vnm_linear_slow"):
+    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
 _library.impl("vnm_decode", decode, "CPU")
 _library.impl("vnm_sample", sample, "CPU")
 
 
 @torch.library.register_fake("gossamer::vnm_linear", lib=_library)
+@torch.library.register_fake("gossamer::vnm_forward", lib=_library)
 def _(values: Any, shared: Any, meta: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
     return empty_result(x, rows)
 

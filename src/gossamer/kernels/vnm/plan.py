@@ -3,7 +3,8 @@
 A **plan** is one of
 
 - ``few``: ``mma.sp``, from compute capability 8.0 on, v a multiple of 16; 16 tokens a launch; bound by memory,
-- ``many``: ``wgmma.sp``, compute capability 9.0, v a multiple of 64,
+- ``some``: ``wgmma.sp``, compute capability 9.0, token-major activations, all rows share columns; bound by memory,
+- ``many``: ``wgmma.sp``, compute capability 9.0, v a multiple of 64 (:mod:`gossamer.kernels.vnm.plan_many`),
 - ``any``: plain threads; any v, strides, type and GPU,
 - ``dense``: decoded into a dense scratch, then cuBLAS: what is right, and never far from dense, for everything else.
 
@@ -14,15 +15,20 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Up to so many tokens ``few`` is faster than ``many``.
-FEW_TOKENS = 16
+#: Up to so many tokens ``few`` is faster than ``some``, which needs another kernel first where m is not 4.
+FEW_TOKENS = 8
+#: Up to so many tokens ``few`` is faster than ``many``, where ``some`` can't run.
+FEW_TOKENS_SHARED = 16
 #: Up to so many tokens several launches of ``few`` are faster than a decoded copy, where ``many`` can't run.
 FEW_TOKENS_ALONE = 512
+#: Up to so many tokens ``some`` is faster than ``many``: in general, and for layers whose blocks of 64 rows are no more
+#: than the processors, or half of them.
+SOME_TOKENS = (64, 256, 512)
 #: Up to so many tokens plain threads are faster than a decoded copy.
 ANY_TOKENS = 16
 #: Tokens of one launch of ``few``.
 FEW_LAUNCH = 16
-_SHARED = 232448  # bytes that a block may have on compute capability 9.0
+SHARED = 232448  # bytes that a block may have on compute capability 9.0
 _ALL = 1 << 30
 
 
@@ -37,26 +43,40 @@ class Launch(NamedTuple):
     shared: int  # bytes
     tiles: tuple[int, int] = (0, 0)  # of rows and of tokens
     chained: bool = False  # set up while the kernel before it still runs
-    broad: int = 0  # tokens of a tile
+    lines: int = 0  # tokens of a box that the copy engine brings
 
 
-def choose(tokens: int, half: bool, v: int, capability: tuple[int, int]) -> str:
-    """Return the plan for a call: few, many, any or dense.
+def choose(
+    tokens: int, rows: int, half: bool, v: int, m: int, capability: tuple[int, int], processors: int,
+    token_major: bool = True,
+) -> str:  # fmt: skip
+    """Return the plan for a call: few, some, many, any or dense.
 
     Examples
     --------
-    >>> [choose(n, True, 0, (9, 0)) for n in (1, 16, 17, 4096)]
-    ['few', 'few', 'many', 'many']
-    >>> choose(4096, True, 0, (8, 0)), choose(8, True, 3, (9, 0)), choose(100, False, 0, (9, 0))
-    ('dense', 'any', 'dense')
+    >>> [choose(n, 14336, True, 0, 8, (9, 0), 132) for n in (1, 8, 9, 64, 65, 4096)]
+    ['few', 'few', 'some', 'some', 'many', 'many']
+    >>> choose(4096, 64, True, 0, 4, (8, 0), 108), choose(8, 64, True, 3, 8, (9, 0), 132)
+    ('dense', 'any')
     """
     if half and capability >= (8, 0) and v % 16 == 0:
-        many = capability == (9, 0) and v % 64 == 0
-        if tokens <= (FEW_TOKENS if many else FEW_TOKENS_ALONE):
+        hopper = capability == (9, 0)
+        if hopper and v == 0 and token_major:
+            if m != 4 and tokens <= FEW_TOKENS:
+                return "few"
+            return "some" if tokens <= most_of_some(rows, processors) else "many"
+        many = hopper and v % 64 == 0
+        if tokens <= (FEW_TOKENS_SHARED if many else FEW_TOKENS_ALONE):
             return "few"
         if many:
             return "many"
     return "any" if tokens <= ANY_TOKENS else "dense"
+
+
+def most_of_some(rows: int, processors: int) -> int:
+    """Return up to how many tokens ``some`` is faster than ``many``, whose tiles of few rows don't fill the GPU."""
+    blocks = -(-rows // 64)
+    return SOME_TOKENS[(blocks <= processors) + (2 * blocks <= processors)]
 
 
 def plain(tokens: int, rows: int) -> Launch:
@@ -66,9 +86,12 @@ def plain(tokens: int, rows: int) -> Launch:
 
 def few(
     tokens: int, rows: int, cols: int, v: int, m: int, capability: tuple[int, int], element: int, activation: int,
-    processors: int,
+    processors: int, weight: int = 0,
 ) -> Launch:  # fmt: skip
-    """Return the launch of ``vnm_few`` for up to 16 tokens, whose lines start at multiples of 16 bytes."""
+    """Return the launch of ``vnm_few`` for up to 16 tokens, whose lines start at multiples of 16 bytes.
+
+    ``weight``: 0 of 16 bits, 1 e4m3, 3 int4.
+    """
     new = capability >= (9, 0)
     tiles, sets = 1 if tokens <= 8 else 2, 4 if v % 64 else 1
     gather = 0 if m == 4 else 1 + m // 8 if m % 8 == 0 and m <= 32 and cols % 8 == 0 else 1
@@ -76,18 +99,21 @@ def few(
     high, cluster, warps = 1, 1, 4
     if new and sets == 1:
         high, cluster, warps = _few_shape(-(-rows // 64), steps, tiles, m, v, processors)
+        if weight and cluster <= 2 and (tiles == 1 or m == 4):  # fewer bytes, and instructions to widen them
+            warps = 16
     room = capability[0] in (9, 10)  # of shared memory: that of a GPU for desktops is less than half
     if not room:
         high, warps = 1, min(warps, 8)
     blocks = -(-rows // (64 * high)) * cluster
     alone = room and sets == 1 and (high > 1 or blocks <= processors)
-    pieces = warps * (high * 4608 + 8) if new else 0
+    piece = high * ({0: 4096, 1: 2048, 3: 1152}[weight] + 512)  # bytes
+    pieces = warps * (piece + 8) if new else 0
     columns = sets * tiles * 8 * 144  # of x, for a warp
     sums = warps * tiles * 8 * (64 * high + 4) * 4
     # set up while the kernel before ends, two blocks could share a processor while another has none: no room for two
-    shared = max(pieces + warps * columns, sums, _SHARED // 2 + 1024 if alone else 0)
+    shared = max(pieces + warps * columns, sums, SHARED // 2 + 1024 if alone else 0)
     macros = {
-        "ELEMENT": element, "NT": tiles, "RT": high, "WARPS": warps, "CLUSTER": cluster, "SETS": sets,
+        "ELEMENT": element, "WEIGHT": weight, "NT": tiles, "RT": high, "WARPS": warps, "CLUSTER": cluster, "SETS": sets,
         "GATHER": gather, "ALONE": int(alone), "ACT": activation,
     }  # fmt: skip
     return Launch("vnm_few.cu", "vnm_few", macros, (blocks, 1, 1), 32 * warps, shared, chained=new)
@@ -105,80 +131,82 @@ def _few_shape(blocks: int, steps: int, tiles: int, m: int, v: int, processors: 
     if blocks > 32:
         return 1, 2, 16 if steps >= 48 and 2 * blocks <= processors else 8
     cluster = 8
-    while cluster > 1 and steps < 4 * cluster:
+    while cluster > 1 and (steps < 4 * cluster or _scattered(blocks, cluster, processors)):
         cluster //= 2
     return 1, cluster, 4
 
 
-#: Warpgroups by rows and by tokens, times 64 rows and tokens of each, feeding threads, stages, blocks of results.
-Shape = tuple[int, int, int, int, int, int, int]
-_MIXED: Shape = (3, 1, 1, 256, 128, 4, 1)  # 128 or 192 rows x 256 tokens
-_TALL: Shape = (2, 1, 2, 128, 256, 5, 2)  # 256 x 128
-_WIDE: Shape = (2, 1, 1, 256, 128, 4, 2)  # 128 x 256
-_FLAT: Shape = (1, 2, 1, 128, 256, 5, 2)  # 64 x 256
-_SMALL: Shape = (2, 1, 1, 128, 256, 6, 2)  # 128 x 128
-#: Cycles of a step of 64 compacted columns, where m = 4 and where columns are gathered, by what was measured. Gathering
-#: takes threads that three multiplying warpgroups leave no registers for. Mixed: of 192 rows; of 192, 192 and 128 3330.
-_CYCLES = {_MIXED: (1230, None), _TALL: (928, 928), _WIDE: (870, 960), _SMALL: (590, 590), _FLAT: (930, 930)}
+def _scattered(tiles: int, cluster: int, processors: int) -> bool:
+    """Would clusters leave processors unused, so that some of them must wait for others?
 
-
-def many(
-    tokens: int, rows: int, steps: int, v: int, m: int, order: tuple[bool, bool], element: int, activation: int,
-    processors: int,
-) -> Launch | None:  # fmt: skip
-    """Return the launch of ``vnm_many``, or None if its lists don't fit into shared memory.
-
-    ``order``: are x and the result token-major? Of x only where m is 4.
+    The blocks of a cluster share one of the GPU's groups of processors, which have no common size. On an H200 28
+    clusters of 4 do not run at once; 24 do. Pairs always fit.
     """
-    lists = steps * 64 if m != 4 else 0
-    for shape in _shapes(tokens, rows, v, m, processors):
-        wm, wn, mt, nb, feeders, most, out = shape
-        feeders = feeders if m != 4 else 128  # of whom one asks the copy engine
-        out = 0 if order[1] and rows % 8 else out  # the copy engine wants lines of whole 16 bytes
-        rest, stage = lists + wm * wn * out * 8192, nb * wn * 128 + 64 * mt * wm * 72 + 16
-        stages = min(most, (_SHARED - rest) // stage)
-        if stages >= 3:
-            break
-    else:
-        return None
+    return cluster > 2 and 3 * processors < 4 * tiles * cluster <= 4 * processors
+
+
+def some(
+    tokens: int, rows: int, steps: int, element: int, activation: int, processors: int, weight: int = 0,
+    ahead: bool = False,
+) -> Launch:  # fmt: skip
+    """Return the launch of ``vnm_some``.
+
+    ``steps``: of 64 compacted columns, or of 128 for operands of 8 bits. ``weight``: 0 operands of 16 bits, 1 e4m3, 2
+    int8. ``ahead``: the kernel before this one compacts or quantizes x, and waits for all before it.
+    """
+    broad = next((n for n in (8, 16, 32, 64, 96, 128) if n >= tokens), 128)
+    blocks, across = -(-rows // 64), -(-tokens // broad)
+    high, parts, cluster = _some_shape(blocks * across, steps, broad, processors)
+    stage = broad * 128 + high * (4096 + (1024 if weight else 512)) + 16
+    most = 8 if high == 2 else 16
+    stages = max(min(most, SHARED // stage, -(-steps // cluster)) // 4 * 4, 4)
+    sums = parts * broad * (64 * high + 4) * 4
+    # set up while the kernel before ends, two blocks could share a processor while another has none: no room for two
+    shared = max(stages * stage, sums, SHARED // 2 + 1024)
     macros = {
-        "ELEMENT": element, "WM": wm, "WN": wn, "MT": mt, "NB": 128 if wm == 3 else nb, "FEEDERS": feeders,
-        "STAGES": stages, "OUT": out, "BOX": 16 if out == 1 and not order[1] else 64, "GATHER": int(m != 4),
-        "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
+        "ELEMENT": element, "WEIGHT": weight, "WM": high, "WK": parts, "NB": broad, "STAGES": stages,
+        "CLUSTER": cluster, "AHEAD": (4 if high == 2 else 8) if ahead else 0, "ACT": activation, "FEEDERS": 128,
+        "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0, "X_TOKENS": 1,
     }  # fmt: skip
-    tiles = _tiles(shape, rows, tokens)
-    grid = (_blocks(tiles, processors), 1, 1)
-    threads = feeders + 128 * wm * wn
-    return Launch("vnm_many.cu", "vnm_many", macros, grid, threads, stages * stage + rest, tiles, True, nb * wn)
+    tiles, threads = (-(-blocks // high), across), 128 + 128 * high * parts
+    grid = (tiles[0] * cluster, across, 1)
+    return Launch("vnm_some.cu", "vnm_some", macros, grid, threads, shared, tiles, True, lines_of(tokens, broad))
 
 
-def _shapes(tokens: int, rows: int, v: int, m: int, processors: int) -> list[Shape]:
-    """Return shapes of tiles whose rows share columns, that whose waves take the fewest cycles first."""
-
-    def cycles(shape: Shape) -> int:
-        (down, across), each = _tiles(shape, rows, tokens), _CYCLES[shape][m != 4] or 0
-        waves = -(-down * across // processors)
-        return waves // 3 * 3330 + waves % 3 * each if shape is _MIXED else waves * each
-
-    fit = [shape for shape in _CYCLES if _CYCLES[shape][m != 4] and v % (64 * shape[2] * shape[0]) == 0]
-    return sorted(fit, key=cycles)
+def _some_shape(tiles: int, steps: int, broad: int, processors: int) -> tuple[int, int, int]:
+    """Return blocks of 64 rows of a block of threads, warpgroups that share their columns, and blocks of a cluster."""
+    if tiles > processors:
+        return 2, 1, 1
+    fit = (n for n in (8, 4, 3, 2) if n * tiles <= processors and not _scattered(tiles, n, processors))
+    cluster = next((n for n in fit if steps >= 12 * n), 1)
+    return 1, 2 if steps >= 2 * cluster and broad <= (64 if cluster == 1 else 32) else 1, cluster
 
 
-def _tiles(shape: Shape, rows: int, tokens: int) -> tuple[int, int]:
-    """Return how many tiles there are, of rows and of tokens."""
-    wm, wn, mt, nb, *_ = shape
-    blocks = -(-rows // 64)
-    across = -(-tokens // (nb * wn))
-    if shape is not _MIXED:
-        return -(-blocks // (wm * mt)), across
-    whole, left = divmod(blocks, 8)  # 8 blocks of 64 rows are tiles of 2, 3 and 3
-    return 3 * whole + (left > 0) + (left > 2) + (left > 5), across
+def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int, processors: int) -> Launch:
+    """Return the launch of ``quantize``: a block for each token. ``weight``: 1 e4m3, 2 int8."""
+    eights = steps * 16
+    if m == 4:
+        warps = next((n for n in (8, 16) if eights <= 128 * n), 32)
+    elif tokens <= processors:  # a block waits for all columns of its token
+        warps = next((n for n in (8, 16) if cols <= 256 * n), 32)
+    else:
+        warps = next((n for n in (4, 8, 16) if eights <= 64 * n), 32)
+    macros = {
+        "ELEMENT": element, "WEIGHT": weight, "WARPS": warps, "EACH": -(-eights // (32 * warps)), "GATHER": int(m != 4),
+    }  # fmt: skip
+    shared = 128 + (-(-cols // 8) * 16 if m != 4 else 0)
+    return Launch("quantize.cu", "quantize", macros, (tokens, 1, 1), 32 * warps, shared, chained=True)
 
 
-def _blocks(tiles: tuple[int, int], processors: int) -> int:
-    """Return how many blocks of threads take the tiles: no more than the last wave needs, to save power and lists."""
-    all = tiles[0] * tiles[1]
-    return -(-all // -(-all // processors))
+def lines_of(tokens: int, broad: int) -> int:
+    """Return the tokens of a box of a tile of ``broad`` tokens: boxes that reach beyond x are slow.
+
+    Examples
+    --------
+    >>> lines_of(31, 32), lines_of(4096, 256), lines_of(300, 256)
+    (31, 256, 64)
+    """
+    return tokens if tokens <= broad else broad if tokens % broad == 0 else min(64, broad)
 
 
 def sharing(v: int) -> int:

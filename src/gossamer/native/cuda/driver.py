@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import re
 import struct
 import threading
 from collections.abc import Sequence
@@ -115,6 +116,18 @@ def _offsets(parameters: str) -> list[int]:
     ]
 
 
+def places_of(parameters: str) -> list[int]:
+    """Return where each argument lies, in a buffer of all: members of a struct are arguments of their own.
+
+    Examples
+    --------
+    >>> places_of("PPi 128s")
+    [0, 8, 16, 20]
+    """
+    members = re.findall(r"\d*s|\w", parameters.replace(" ", ""))
+    return [struct.calcsize(f"@{''.join(members[:n])}0{member[-1]}") for n, member in enumerate(members)]
+
+
 class Function:
     """A kernel on a device, ready to be launched.
 
@@ -138,7 +151,8 @@ class Function:
     def __init__(
         self, handle: ctypes.c_void_p, device: int, name: str, parameters: str, shared: int, chained: bool = False
     ) -> None:
-        self._handle, self._device, self._name, self._shared = handle, device, name, shared
+        self._handle, self._device, self._name = handle, device, name
+        self.parameters, self.shared, self.chained = parameters, shared, chained
         layout = struct.Struct(f"@{parameters}")
         self._pack = layout.pack_into
         self._local = _Local(layout, _offsets(parameters))
@@ -148,13 +162,18 @@ class Function:
         self._stream = torch._C._cuda_getCurrentRawStream
         self._current = torch._C._cuda_getDevice
 
+    @property
+    def handle(self) -> int:
+        """The driver's CUfunction, as a number."""
+        return self._handle.value or 0
+
     def __call__(self, grid: tuple[int, int, int], threads: int, *arguments: Any) -> None:
         """Launch a grid of blocks of so many threads on torch's current stream of the device."""
         local, device = self._local, self._device
         self._pack(local.arguments, 0, *arguments)
         stream = self._stream(device)
         if local.shape != (stream, grid, threads):
-            _CONFIG.pack_into(local.config, 0, *grid, threads, 1, 1, self._shared, stream, *self._tail)
+            _CONFIG.pack_into(local.config, 0, *grid, threads, 1, 1, self.shared, stream, *self._tail)
             local.shape = (stream, grid, threads)
         if self._current() == device:
             config, each = local.at

@@ -1,16 +1,16 @@
-// vnm_many.cu: the threads that bring W and X into the ring.
+// vnm_many.cu and vnm_some.cu: the threads that bring W and X into the ring.
 #pragma once
 #include "many_tiles.cuh"
 
-// The values and metadata of 64 compacted columns: those of a tile's rows lie one after the other, for small bulk copies
+// The values and metadata of a step: those of a tile's rows lie one after the other, for small bulk copies
 // are slow. `more` bytes of X come with them.
 __device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int tile_m, int step, int slot, int more) {
   int all = (p.rows + 63) / 64, first = first_block(tile_m), blocks = blocks_of(p, tile_m);
   unsigned bar = full_bar(smem, slot);
-  expect_tx(bar, blocks * 4608 + more);
+  expect_tx(bar, blocks * (4096 + META) + more);
   long long at = (long long)step * all + first;
   bulk_copy(smem + SMEM_A + slot * A_BYTES, p.values + at * 4096, blocks * 4096, bar);
-  bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * 512, blocks * 512, bar);
+  bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * META, blocks * META, bar);
 }
 
 #if GATHER
@@ -113,24 +113,23 @@ __device__ __forceinline__ void produce(const Problem& p, const Map&, unsigned s
   }
   wait_for_copies();
 }
-#else
+#elif !defined(CLUSTER)
+// One thread. Boxes of X have p.lines tokens: lines of a box that lie beyond X take as long as 50 that don't, so that a tile
+// asks for no more boxes than it has tokens for.
 __device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned smem) {
   if (threadIdx.x) return;
   Ring ring;
   Tiles tiles(p);
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
-    int tile_m = tile % p.tiles_m, n0 = tile / p.tiles_m * BN;
+    int tile_m = tile % p.tiles_m, n0 = tile / p.tiles_m * BN, boxes = (min(BN, p.tokens - n0) + p.lines - 1) / p.lines;
+    const int box = (X_TOKENS ? p.lines : 64) * 128;
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
       unsigned to = smem + ring.slot * B_BYTES, bar = full_bar(smem, ring.slot);
-      fetch_w(p, smem, tile_m, step, ring.slot, B_BYTES);
-#if X_TOKENS
-      tensor_load(to, &x, step * 64, n0, bar);
-#else
-#pragma unroll
-      for (int i = 0; i < BN / 64; ++i) tensor_load(to + i * 8192, &x, n0 + i * 64, step * 64, bar);
-#endif
+      fetch_w(p, smem, tile_m, step, ring.slot, boxes * box);
+      for (int i = 0; i < boxes; ++i)
+        tensor_load(to + i * box, &x, X_TOKENS ? step * 64 : n0 + i * 64, X_TOKENS ? n0 + i * p.lines : step * 64, bar);
       ring.next();
     }
   }

@@ -1,15 +1,33 @@
-// vnm_many.cu: the warpgroups that multiply what is in the ring.
+// vnm_many.cu and vnm_some.cu: the warpgroups that multiply what is in the ring.
 #pragma once
 #include "many_tiles.cuh"
 #include "wgmma.cuh"
 
-using Sums = float[MT * NP][NB / 2];
-constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // bytes to the next 32 columns of X
+using Sums = Sum[MT * NP][NB / 2];
+constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // bytes to the second half of a step's columns of X
+constexpr int SECOND = WEIGHT ? 0 : 1;  // who has the metadata of the second half
+
+// Metadata of a thread: a word for both halves of a step; of 8-bit operands one for each.
+struct Metadata {
+  unsigned half[WEIGHT ? 2 : 1];
+
+  __device__ __forceinline__ void load(unsigned at) {
+#if WEIGHT
+    uint2 both = lds64(at);
+    half[0] = both.x, half[1] = both.y;
+#else
+    half[0] = lds32(at);
+#endif
+  }
+  __device__ __forceinline__ unsigned first() const { return half[0]; }
+  __device__ __forceinline__ unsigned second() const { return half[WEIGHT ? 1 : 0]; }
+};
 
 struct Consumer {
   unsigned smem;
   int wm, wn, warp, lane;
   Ring ring;
+  int by = 1;  // steps from one of this warpgroup's to the next
 
   __device__ __forceinline__ void release(int slot) {
     if (lane == 0) arrive(empty_bar(smem, slot));
@@ -25,19 +43,21 @@ struct Consumer {
     return smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
   }
   __device__ __forceinline__ unsigned meta() const {
-    return smem + SMEM_META + ring.slot * META_BYTES + wm * MT * 512 + warp * 128 + lane * 4;
+    return smem + SMEM_META + ring.slot * META_BYTES + wm * MT * META + warp * (META / 4) + lane * (META / 128);
   }
   __device__ __forceinline__ unsigned long long x() const {
     return descriptor(smem + ring.slot * B_BYTES + wn * NP * NB * 128, 8192, 1024);
   }
 
 #if MIXED
-  // Three warpgroups have registers for 32 columns of W each: what one loads is hidden behind the products of the others.
+  // Three warpgroups have registers for half a step of W each: what one loads is hidden behind the products of the others.
   __device__ __forceinline__ void multiply(Sums& acc, int steps) {
 #pragma unroll 1
     for (int s = 0; s < steps; ++s) {
       ready();
-      unsigned m = lds32(meta()), at = values();
+      Metadata m;
+      m.load(meta());
+      unsigned at = values();
       unsigned long long desc = x();
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -46,12 +66,12 @@ struct Consumer {
 #pragma unroll
         for (int part = 0; part < NP; ++part)
           if (half == 0)
-            wgmma_sp<0, TURN>(acc[part], a, desc + part * (NB * 128 >> 4), m, s > 0);
+            wgmma_sp<0, TURN>(acc[part], a, desc + part * (NB * 128 >> 4), m.first(), s > 0);
           else
-            wgmma_sp<1, TURN>(acc[part], a, desc + part * (NB * 128 >> 4) + (HALF >> 4), m, 1);
+            wgmma_sp<SECOND, TURN>(acc[part], a, desc + part * (NB * 128 >> 4) + (HALF >> 4), m.second(), 1);
         commit_products();
         wait_for_products<0>();
-        hold(a, m);
+        hold(a, half == 0 ? m.first() : m.second());
       }
       release(ring.slot);
       ring.next();
@@ -68,13 +88,13 @@ struct Consumer {
     }
   }
 #else
-  struct Fragment {  // 64 rows x 64 compacted columns of W
+  struct Fragment {  // 64 rows of W in a step
     uint4 a[2];
-    unsigned meta;
+    Metadata meta;
 
     __device__ __forceinline__ void hold() const {  // its registers are read until the product is complete
-      ::hold(a[0], meta);
-      ::hold(a[1]);
+      ::hold(a[0], meta.first());
+      ::hold(a[1], meta.second());
     }
   };
 
@@ -90,10 +110,11 @@ struct Consumer {
     for (int i = 0; i < MT; ++i) {
       constexpr int SINGLE = MT == 1 ? ODD : 0;
       Fragment& now = f[(i + SINGLE) & 1];
-      now.a[0] = lds128(at + i * 4096), now.a[1] = lds128(at + i * 4096 + 512), now.meta = lds32(metadata + i * 512);
+      now.a[0] = lds128(at + i * 4096), now.a[1] = lds128(at + i * 4096 + 512);
+      now.meta.load(metadata + i * META);
       begin_products();
-      wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta, !first);
-      wgmma_sp<1, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta, 1);
+      wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta.first(), !first);
+      wgmma_sp<SECOND, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta.second(), 1);
       commit_products();
       wait_for_products<1>();
       f[(i + SINGLE + 1) & 1].hold();
@@ -102,7 +123,7 @@ struct Consumer {
         held = ring.slot;
       }
     }
-    ring.next();
+    ring.next(by);
   }
 
   __device__ __forceinline__ void multiply(Sums& acc, int steps) {

@@ -2,21 +2,54 @@
 #pragma once
 #include "many_multiply.cuh"
 
+// From the sums of rows `row` and `row + 8` to results: scales, bias, activation.
+template <bool BIAS>
+struct TwoRows {
+  float scale[2], shift[2];
+
+  __device__ __forceinline__ TwoRows(const Problem& p, int row) {
+#pragma unroll
+    for (int high = 0; high < 2; ++high) {
+      int r = row + 8 * high;
+      shift[high] = BIAS && r < p.rows ? widen(p.bias[r]) : 0.f;
+      scale[high] = WEIGHT && r < p.rows ? p.row_scale[r] : 1.f;
+    }
+  }
+
+  __device__ __forceinline__ float of(Sum sum, int high, float token) const {
+    float f = WEIGHT ? float(sum) * (scale[high] * token) : float(sum);
+    return act(BIAS ? f + shift[high] : f);
+  }
+
+  // Of two tokens.
+  __device__ __forceinline__ unsigned low(const Sum* d, float2 token) const { return pack2(of(d[0], 0, token.x), of(d[1], 0, token.y)); }
+  __device__ __forceinline__ unsigned high(const Sum* d, float2 token) const { return pack2(of(d[2], 1, token.x), of(d[3], 1, token.y)); }
+};
+
+// The scales of tokens `n` and `n + 1`; there are some beyond the last.
+__device__ __forceinline__ float2 scales_of(const Problem& p, int n) {
+#if WEIGHT
+  return __ldg((const float2*)(p.token_scale + n));
+#else
+  return {1.f, 1.f};
+#endif
+}
+
 #if !OUT
 // 16 rows x NB tokens of a warp, straight from registers: the four threads that hold 16 bytes together exchange what they
 // have, so that each stores 16 bytes.
-__device__ __forceinline__ void store(const Problem& p, const float (&acc)[NB / 2], int row0, int n0, int lane) {
+template <bool BIAS>
+__device__ __forceinline__ void store(const Problem& p, const Sum (&acc)[NB / 2], int row0, int n0, int lane) {
   int g = lane >> 2, t = lane & 3;
-  float shift0 = p.bias && row0 + g < p.rows ? widen(p.bias[row0 + g]) : 0.f;
-  float shift1 = p.bias && row0 + g + 8 < p.rows ? widen(p.bias[row0 + g + 8]) : 0.f;
+  TwoRows<BIAS> rows(p, row0 + g);
 #pragma unroll
   for (int j = 0; j < NB / 8; j += 4) {
     unsigned low[4], high[4];  // rows g and g + 8
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float* d = acc + 4 * (j + i);
-      low[i] = pack2(act(d[0] + shift0), act(d[1] + shift0));
-      high[i] = pack2(act(d[2] + shift1), act(d[3] + shift1));
+      const Sum* d = acc + 4 * (j + i);
+      float2 scales = scales_of(p, n0 + (j + i) * 8 + 2 * t);
+      low[i] = rows.low(d, scales), high[i] = rows.high(d, scales);
     }
 #if Y_TOKENS
 #pragma unroll
@@ -58,11 +91,7 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
   int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
 #pragma unroll
   for (int i = 0; i < MT; ++i) {
-    int row = row0 + i * 64 + warp * 16 + (lane >> 2);
-    [[maybe_unused]] float shift0 = BIAS && row < p.rows ? widen(p.bias[row]) : 0.f;
-    [[maybe_unused]] float shift1 = BIAS && row + 8 < p.rows ? widen(p.bias[row + 8]) : 0.f;
-    auto low = [&](float f) { return act(BIAS ? f + shift0 : f); };  // of rows g, and g + 8
-    auto high = [&](float f) { return act(BIAS ? f + shift1 : f); };
+    TwoRows<BIAS> rows(p, row0 + i * 64 + warp * 16 + (lane >> 2));
 #pragma unroll
     for (int part = 0; part < NP * NB / 64; ++part) {
       unsigned block = smem + STAGES * B_BYTES + (group * OUT + slot) * BLOCK;
@@ -71,8 +100,9 @@ __device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned 
       sync_team(group);
 #pragma unroll
       for (int j = 0; j < 8; j += 2) {
-        const float* d = acc[i * NP + part / (NB / 64)] + 4 * (part % (NB / 64) * 8 + j);
-        unsigned w[4] = {pack2(low(d[0]), low(d[1])), pack2(high(d[2]), high(d[3])), pack2(low(d[4]), low(d[5])), pack2(high(d[6]), high(d[7]))};
+        const Sum* d = acc[i * NP + part / (NB / 64)] + 4 * (part % (NB / 64) * 8 + j);
+        float2 one = scales_of(p, n0 + part * 64 + j * 8 + (lane & 3) * 2), two = scales_of(p, n0 + part * 64 + j * 8 + 8 + (lane & 3) * 2);
+        unsigned w[4] = {rows.low(d, one), rows.high(d, one), rows.low(d + 4, two), rows.high(d + 4, two)};
         int eight = j + (lane >> 4);  // tokens, in the block
 #if Y_TOKENS
         stmatrix<true>(block + (eight * 8 + line) * 128 + (((warp * 2 + other) ^ line) << 4), w);

@@ -1,4 +1,4 @@
-// vnm_many.cu: the problem, its tiles, and where things lie in shared memory.
+// vnm_many.cu and vnm_some.cu: the problem, its tiles, and where things lie in shared memory.
 #pragma once
 #include "tensor_cores.cuh"
 
@@ -10,7 +10,8 @@
 
 constexpr int B_BYTES = BN * 128;
 constexpr int A_BYTES = BM * 64;
-constexpr int META_BYTES = BM * 8;
+constexpr int META = WEIGHT ? 1024 : 512;  // bytes of metadata beside 4096 of values: of 64 rows, in one step
+constexpr int META_BYTES = BM / 64 * META;
 constexpr int BLOCK = 8192;  // bytes of 64 x 64 results
 constexpr int SMEM_A = STAGES * B_BYTES + CONSUMERS * OUT * BLOCK;
 constexpr int SMEM_META = SMEM_A + STAGES * A_BYTES;
@@ -19,8 +20,8 @@ constexpr int SMEM_BAR = SMEM_META + STAGES * META_BYTES;
 
 struct Ring {
   int slot = 0, phase = 0;
-  __device__ void next() {
-    if (++slot == STAGES) slot = 0, phase ^= 1;
+  __device__ __forceinline__ void next(int by = 1) {
+    if ((slot += by) >= STAGES) slot -= STAGES, phase ^= 1;
   }
 };
 
@@ -31,10 +32,13 @@ struct Problem {
   const char* x;
   char* y;
   const Element* bias;
+  const float* row_scale;    // what a row of W, and a token of X, is multiplied with: 8-bit operands only
+  const float* token_scale;
   int rows, k, m, v;       // v: rows that share columns
-  int tokens, steps;       // steps of 64 compacted columns
+  int tokens, steps;       // steps of 64 compacted columns, or of 128 of 8 bits
   int ldx, ldy;            // bytes from one row of x or y to the next
   int tiles_m, tiles_n;
+  int lines;               // tokens of a box of X: BN, or 64 and fewer; 64 where X is feature-major
 };
 
 struct alignas(64) Map {  // of a matrix, for copies by the copy engine: written by the driver

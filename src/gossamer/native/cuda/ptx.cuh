@@ -18,6 +18,50 @@ __device__ __forceinline__ unsigned short float_to_half(float f) {  // to the ne
   return e;
 }
 
+// Two e4m3 numbers, `low` in the low byte: to the nearest, ties to even, beyond 448 to 448; NaN stays NaN.
+__device__ __forceinline__ unsigned to_e4m3(float low, float high) {
+  unsigned short e = 0;
+#if __CUDA_ARCH__ >= 890
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(e) : "f"(high), "f"(low));
+#endif
+  return e;
+}
+
+// An int8 number in the low byte: to the nearest, ties to even, beyond -128 .. 127 to these; NaN becomes 0.
+__device__ __forceinline__ unsigned to_int8(float f) {
+  int i;
+  asm("cvt.rni.sat.s8.f32 %0, %1;" : "=r"(i) : "f"(f));
+  return i & 255;
+}
+
+// Four bytes of `low` and `high`, each chosen by four bits of `pick`, of which the highest is 0.
+__device__ __forceinline__ unsigned permute(unsigned low, unsigned high, unsigned pick) {
+  unsigned r;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(r) : "r"(low), "r"(high), "r"(pick));
+  return r;
+}
+
+// (a | b) & c, as the one instruction that it is.
+__device__ __forceinline__ unsigned or_and(unsigned a, unsigned b, unsigned c) {
+  unsigned r;
+  asm("lop3.b32 %0, %1, %2, %3, 0xa8;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+  return r;
+}
+
+// sum + the products of four bytes with four bytes.
+__device__ __forceinline__ unsigned dot4(unsigned a, unsigned b, unsigned sum) {
+  unsigned r;
+  asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
+  return r;
+}
+
+// sum + the products of two 16-bit numbers with the two lower bytes of b.
+__device__ __forceinline__ unsigned dot2(unsigned a, unsigned b, unsigned sum) {
+  unsigned r;
+  asm("dp2a.lo.u32.u32 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(sum));
+  return r;
+}
+
 __device__ __forceinline__ void init_bar(unsigned bar, int count) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(count) : "memory");
 }
@@ -42,11 +86,23 @@ __device__ __forceinline__ void wait(unsigned bar, int phase) {
     "@!p bra again;\n}\n" ::"r"(bar), "r"(phase) : "memory");
 }
 
-// The next kernel of the stream may be set up from now on; what this one reads and writes waits for the one before it.
-__device__ __forceinline__ void after_the_kernel_before() {
+// What this kernel reads and writes waits for the one before it in the stream.
+__device__ __forceinline__ void wait_for_the_kernel_before() {
 #if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
+}
+
+// The next kernel of the stream may be set up from now on.
+__device__ __forceinline__ void let_the_next_kernel_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ void after_the_kernel_before() {
+  let_the_next_kernel_start();
+  wait_for_the_kernel_before();
 }
 
 template <int CLUSTER_SIZE>
@@ -110,9 +166,22 @@ __device__ __forceinline__ uint4 lds128(unsigned at) {
   return v;
 }
 
+__device__ __forceinline__ uint2 lds64(unsigned at) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(at) : "memory");
+  return v;
+}
+
 __device__ __forceinline__ unsigned lds32(unsigned at) {
   unsigned v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
+  return v;
+}
+
+template <int OFFSET>
+__device__ __forceinline__ unsigned lds16(unsigned at) {
+  unsigned short v;
+  asm volatile("ld.shared.u16 %0, [%1 + %2];" : "=h"(v) : "r"(at), "n"(OFFSET) : "memory");
   return v;
 }
 
@@ -120,6 +189,13 @@ __device__ __forceinline__ int lds8(unsigned at) {
   int v;
   asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
   return v;
+}
+
+// Copies that this thread has begun since the last such mark are a group; until at most LEFT groups are on their way.
+__device__ __forceinline__ void mark_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LEFT>
+__device__ __forceinline__ void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 }
 
 // Until no copy of this thread is on its way.
@@ -135,11 +211,36 @@ __device__ __forceinline__ unsigned pack2(float low, float high) {
   return r;
 }
 
+// Two products, or sums, of ELEMENT.
+__device__ __forceinline__ unsigned multiply2(unsigned a, unsigned b) {
+  unsigned r;
+#if ELEMENT == 1
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000));  // - 0
+#else
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(0x80008000));
+#endif
+  return r;
+}
+
+__device__ __forceinline__ unsigned add2(unsigned a, unsigned b) {
+  unsigned r;
+#if ELEMENT == 1
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3f803f80), "r"(b));
+#else
+  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x3c003c00), "r"(b));
+#endif
+  return r;
+}
+
 // The transpose of an 8 x 8 matrix whose row g lies in quad g.
 __device__ __forceinline__ unsigned turn(unsigned w) {
   unsigned r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
   return r;
+}
+
+__device__ __forceinline__ void sts16(unsigned at, unsigned low) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"((unsigned short)low) : "memory");
 }
 
 __device__ __forceinline__ void sts64(unsigned at, unsigned low, unsigned high) {
@@ -187,6 +288,19 @@ __device__ __forceinline__ void mma_sp(float (&d)[4], uint4 a, const unsigned (&
   asm volatile(GS_MMA " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, {%0, %1, %2, %3}, %12, %13;"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(meta), "n"(SELECT));
+}
+
+#if ELEMENT == 1
+#define GS_DENSE "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#else
+#define GS_DENSE "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#endif
+
+// d += A B: 16 rows x 8 tokens x 16 columns.
+__device__ __forceinline__ void mma(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm volatile(GS_DENSE " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 // Four floats of block `rank` of the cluster.

@@ -9,7 +9,8 @@ extern "C" __global__ void __launch_bounds__(256)
 vnm_compact(const Element* x, i64 ld, const u8* cols, Element* out, i64 tokens, i64 width, i64 m, i64 steps) {
   const i64 pairs = steps * 8;  // of groups, in a token
   const i64 i = i64(blockIdx.x) * 256 + threadIdx.x;
-  after_the_kernel_before();
+  wait_for_the_kernel_before();
+  let_the_next_kernel_start();  // not before: see AHEAD in vnm_some.cu
   if (i >= tokens * pairs) return;
   const i64 token = i / pairs, pair = i % pairs;
   const Element* line = x + token * ld;

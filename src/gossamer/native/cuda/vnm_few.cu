@@ -19,10 +19,11 @@
 // Macros: ELEMENT (0 float16, 1 bfloat16), NT, RT (2: v is a multiple of 128, or all rows), WARPS, CLUSTER, SETS (1: v is a
 // multiple of 64 or all rows; 4: of 16), GATHER (0: m = 4; 1: any m; else m = 8 (GATHER - 1), k a multiple of 8: 8 columns
 // are one load), ALONE, ACT. On sm_80 there are no bulk copies and no clusters: plain loads.
-#include "tensor_cores.cuh"
+#include "few_weight.cuh"
+#include "sums.cuh"
 
 #define THREADS (32 * WARPS)
-#define PIECE (4608 * RT)
+#define PIECE (RT * (VALUES + 512 + SCALES))
 #define PITCH 144  // bytes of a token's 64 columns in shared memory: no bank conflicts
 constexpr int X_BYTES = SETS * NT * 8 * PITCH;
 #if __CUDA_ARCH__ >= 900
@@ -39,16 +40,19 @@ struct Problem {
   const char* x;           // token-major
   char* y;                 // token-major
   const Element* bias;
+  const float* row_scale;    // what the results of a row are multiplied with, if the weight has 8 bits
+  const float* token_scale;  // always null: sums.cuh asks for it
+  const char* scales;        // of 4-bit weights: [steps][rows, 64 at a time], of ELEMENT
   int rows, k, m, v;
   int tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int unused[2];           // vnm_many has more sizes; both are launched alike
 };
 
 // The pieces of a warp: every WARPS-th step, the next one on its way.
 struct Stream {
   const char* values;
   const char* meta;
+  const char* scales;
   int stride;  // blocks of 64 rows: those of a step lie one after the other
   int blocks;  // of this piece: the last may have one less than RT
   unsigned at, bar;
@@ -63,9 +67,10 @@ struct Stream {
 #if __CUDA_ARCH__ >= 900
     if (ahead < end && lane == 0) {
       long long from = (long long)at_step(ahead) * stride;
-      expect_tx(bar, blocks * 4608);
-      bulk_copy(at, values + from * 4096, blocks * 4096, bar);
-      bulk_copy(at + RT * 4096, meta + from * 512, blocks * 512, bar);
+      expect_tx(bar, blocks * (PIECE / RT));
+      bulk_copy(at, values + from * VALUES, blocks * VALUES, bar);
+      bulk_copy(at + RT * VALUES, meta + from * 512, blocks * 512, bar);
+      if (SCALES) bulk_copy(at + RT * (VALUES + 512), scales + from * SCALES, blocks * SCALES, bar);
     }
     ahead += WARPS;
 #endif
@@ -90,16 +95,19 @@ struct Stream {
   }
 
   __device__ __forceinline__ void take(uint4 (&a)[4][2], unsigned (&m)[4], int block, int step, int lane) {
+#if __CUDA_ARCH__ >= 900
+    Shared from{at + block * VALUES, at + RT * (VALUES + 512) + block * SCALES};
+#else
+    long long piece = (long long)step * stride + block;
+    Global from{values + piece * VALUES, scales + piece * SCALES};
+#endif
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
+      take_strip(a[i], from, i, lane);
 #if __CUDA_ARCH__ >= 900
-      a[i][0] = lds128(at + block * 4096 + i * 1024 + lane * 16);
-      a[i][1] = lds128(at + block * 4096 + i * 1024 + 512 + lane * 16);
-      m[i] = lds32(at + RT * 4096 + block * 512 + i * 128 + lane * 4);
+      m[i] = lds32(at + RT * VALUES + block * 512 + i * 128 + lane * 4);
 #else
-      const uint4* from = (const uint4*)(values + ((long long)step * stride + block) * 4096 + i * 1024) + lane;
-      a[i][0] = __ldg(from), a[i][1] = __ldg(from + 32);
-      m[i] = __ldg((const unsigned*)(meta + ((long long)step * stride + block) * 512 + i * 128) + lane);
+      m[i] = __ldg((const unsigned*)(meta + piece * 512 + i * 128) + lane);
 #endif
     }
   }
@@ -219,39 +227,10 @@ __device__ __forceinline__ void multiply(float (&sum)[RT][4][NT][4], Stream& w, 
   }
 }
 
-// Results of four rows and a token.
-struct Four {
-  int row, count;  // the first row, and how many there are
-  float shift[4];
-
-  __device__ __forceinline__ Four(const Problem& p, int first) : row(first), count(min(4, p.rows - first)) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) shift[i] = p.bias && i < count ? widen(p.bias[row + i]) : 0.f;
-  }
-
-  __device__ __forceinline__ void put(const Problem& p, int token, float4 f) const {
-    const float sum[4] = {f.x, f.y, f.z, f.w};
-    u16* to = (u16*)(p.y + (long long)token * p.ldy) + row;
-    u16 y[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = narrow(act(sum[i] + shift[i]));
-    if (count == 4 && (unsigned long long)to % 8 == 0)
-      *(uint2*)to = {y[0] | (unsigned)y[1] << 16, y[2] | (unsigned)y[3] << 16};
-    else
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (i < count) to[i] = y[i];
-  }
-};
-
-__device__ __forceinline__ void add(float4& to, float4 f) { to.x += f.x, to.y += f.y, to.z += f.z, to.w += f.w; }
-
-// Sums of the warps, then of the blocks, in their order; bias and activation; out. A thread has always the same four rows.
-__device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* sums, float (&sum)[RT][4][NT][4], int row0, int rank) {
-  constexpr int FOURS = 16 * RT, LINE = 64 * RT + 4, SIZE = NT * 8 * LINE;  // [token][rows], without bank conflicts
-  static_assert(THREADS % FOURS == 0);
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3, mine = threadIdx.x % FOURS * 4;
-  Four four(p, row0 + mine);
+// Sums of a warp into shared memory.
+__device__ __forceinline__ void keep(float* sums, const float (&sum)[RT][4][NT][4]) {
+  constexpr int LINE = Lines<64 * RT>::LINE, SIZE = NT * 8 * LINE;
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
 #pragma unroll
   for (int block = 0; block < RT; ++block)
 #pragma unroll
@@ -261,26 +240,6 @@ __device__ __forceinline__ void finish(const Problem& p, unsigned smem, float* s
 #pragma unroll
         for (int q = 0; q < 4; ++q)
           sums[warp * SIZE + (tile * 8 + 2 * t + (q & 1)) * LINE + block * 64 + i * 16 + g + 8 * (q >> 1)] = sum[block][i][tile][q];
-  __syncthreads();
-  for (int token = threadIdx.x / FOURS; token < p.tokens; token += THREADS / FOURS) {
-    float4* at = (float4*)(sums + token * LINE + mine);
-    float4 total = *at;
-#pragma unroll
-    for (int i = 1; i < WARPS; ++i) add(total, at[i * SIZE / 4]);
-    if (CLUSTER == 1)
-      four.put(p, token, total);
-    else
-      *at = total;
-  }
-  if (CLUSTER == 1) return;
-  sync_cluster<CLUSTER>();
-  for (int token = threadIdx.x / FOURS + rank * (THREADS / FOURS); token < p.tokens; token += CLUSTER * (THREADS / FOURS)) {
-    float4 total = load_at(smem + (token * LINE + mine) * 4, 0);
-#pragma unroll
-    for (int j = 1; j < CLUSTER; ++j) add(total, load_at(smem + (token * LINE + mine) * 4, j));
-    four.put(p, token, total);
-  }
-  sync_cluster<CLUSTER>();  // another block may still read this one's sums
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
@@ -293,10 +252,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
   int block = blockIdx.x / CLUSTER * RT, all = (p.rows + 63) / 64;
   int from = p.steps * rank / CLUSTER, to = p.steps * (rank + 1) / CLUSTER, step = from + warp;
-  Stream w{p.values + (long long)block * 4096, p.meta + (long long)block * 512, all, min(RT, all - block)};
+  Stream w{p.values + (long long)block * VALUES, p.meta + (long long)block * 512,
+           p.scales + (long long)block * SCALES, all, min(RT, all - block)};
   w.prepare(smem, from, to, warp, lane);
   after_the_kernel_before();
   w.fetch(lane);
+  AddUp<64 * RT, NT * 8, WARPS, THREADS, CLUSTER> add_up(p, block * 64, rank);
   float sum[RT][4][NT][4] = {};
   unsigned here = smem + SMEM_X + warp * X_BYTES;
 #pragma unroll 1
@@ -308,5 +269,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, ALONE ? 1 : 2)
     __syncwarp();
   }
   __syncthreads();
-  finish(p, smem, (float*)memory, sum, block * 64, rank);
+  keep((float*)memory, sum);
+  __syncthreads();
+  add_up.run(p, smem, (float*)memory);
 }

@@ -1,4 +1,5 @@
-// D = act(W X + bias) for a weight in packed V:N:M and many tokens: wgmma.sp with A in registers, on sm_90a.
+// D = act(W X + bias) for a weight in packed V:N:M and many tokens: wgmma.sp with A in registers, on sm_90a. Operands of 16
+// or 8 bits; of 8, rows of W and tokens of X have scales: D = act(scale scale W X + bias).
 //
 // A block takes tiles of BM rows x BN tokens, one after the other. FEEDERS of its threads feed a ring of STAGES buffers:
 // 64 compacted columns of W by bulk copies, and the rows of X that they need, gathered 16 bytes at a time by cp.async into
@@ -23,7 +24,8 @@
 // 2:32); three or four buffers of results for two (no change); every warp sending its own (1 to 3 % slower, but where there
 // is one buffer only, 1 % faster).
 //
-// Macros: ELEMENT (0 float16, 1 bfloat16), WM x WN warpgroups of MT x 64 rows and NB tokens (2 NB where they are three),
+// Macros: ELEMENT (0 float16, 1 bfloat16: of D, and of X and W if) WEIGHT (is 0; 1 e4m3, 2 int8: GATHER = 0 and X_TOKENS = 1
+// only), WM x WN warpgroups of MT x 64 rows and NB tokens (2 NB where they are three),
 // FEEDERS (128 or 256; NB = 256 leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of
 // 64 x 64 results that a warpgroup has on their way; 0: it stores from registers), BOX (lines of a block that leave
 // together: 64, or 16 where there is one buffer and D is feature-major), GATHER (0: all columns, m = 4), X_TOKENS (1: X is
@@ -54,7 +56,13 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
       send<false>(p, map, smem, acc, group, row, n0, slot);
 #else
 #pragma unroll
-    for (int i = 0; i < MT * NP; ++i) store(p, acc[i], row + i / NP * 64 + warp * 16, n0 + i % NP * NB, lane);
+    for (int i = 0; i < MT * NP; ++i) {
+      int first = row + i / NP * 64 + warp * 16, n = n0 + i % NP * NB;
+      if (p.bias)
+        store<true>(p, acc[i], first, n, lane);
+      else
+        store<false>(p, acc[i], first, n, lane);
+    }
 #endif
   }
   wait_until_read<0>();  // the end of the kernel waits for the rest

@@ -1,0 +1,59 @@
+"""Packed bitmap: any pattern, a bit for each position and the values that are kept, for tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from gossamer.formats.base import Format
+from gossamer.formats.compressed import CSR
+from gossamer.formats.levels.pieces import TILE, Pieces
+
+
+class PackedBitmap(Format):
+    """Any set of positions, for a GPU and few tokens: a bit for each, and packed values where it is set.
+
+    In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.levels.Pieces` of its columns. At
+    half precision it takes density + 3/32 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x
+    64 piece to a multiple of 8 values.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> w = gs.sparsify(torch.randn(128, 256).half(), "50%", format=gs.formats.PackedBitmap())
+    >>> w.nnz, round(w.nbytes / (128 * 256 * 2), 2)
+    (16384, 0.6)
+    """
+
+    ordered = False
+
+    def __init__(self) -> None:
+        super().__init__("dense", Pieces())
+
+    def groups(self, ndim: int) -> int:
+        return 2
+
+    def general(self) -> Format:
+        return CSR()
+
+    def _sizes(self, shape: Sequence[int]) -> tuple[int, int]:
+        """Tiles of rows, and columns with their padding."""
+        rows, cols = self.group_sizes(shape)
+        return -(-rows // TILE), -(-cols // TILE) * TILE
+
+    def level_sizes(self, shape: Sequence[int]) -> tuple[int, ...]:
+        tiles, width = self._sizes(shape)
+        return tiles, TILE * width
+
+    def to_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        row, col = coords
+        return [row // TILE, row % TILE * self._sizes(shape)[1] + col]
+
+    def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
+        tile, inside = coords
+        width = max(self._sizes(shape)[1], 1)
+        return [tile * TILE + inside // width, inside % width]
+
+    def pads(self, shape: Sequence[int]) -> bool:
+        return True

@@ -1,0 +1,1 @@
+"""Packed bitmaps, any pattern on dense tensor cores."""

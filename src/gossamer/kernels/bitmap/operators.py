@@ -1,0 +1,86 @@
+"""The product of a packed bitmap, as a torch operator: packing, schema, fake function, the CPU.
+
+``bitmap_linear(values, bits, pos, x, bias, rows, cols, most, activation)`` is act(x @ A.T + bias). ``A`` are the values
+and arrays of :class:`gossamer.formats.PackedBitmap`; ``most`` is the largest number of values of a piece, rounded up to
+8. :mod:`gossamer.kernels.bitmap.cuda` has the GPU's part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from gossamer.formats import PackedBitmap, Structure
+from gossamer.formats.levels.pieces import ALIGN
+from gossamer.formats.structure import ravel
+from gossamer.kernels.vnm.operators import ACTIVATIONS, _library
+
+for _name in ("bitmap_linear", "bitmap_linear_slow"):
+    _library.define(
+        f"{_name}(Tensor values, Tensor bits, Tensor pos, Tensor x, Tensor? bias, int rows, int cols, int most, "
+        "int activation) -> Tensor"
+    )
+
+
+class Bitmap(NamedTuple):
+    """The arrays and sizes of a packed weight, in the order of the operator's arguments."""
+
+    bits: Tensor
+    pos: Tensor
+    sizes: tuple[int, int, int]  # rows, cols, most values of a piece
+
+
+def bitmap_of(structure: Structure) -> Bitmap:
+    """Return what the operator takes, of a structure in packed bitmaps."""
+    bits, pos = structure.arrays["bits1"], structure.arrays["pos1"]
+    rows, cols = structure.format.group_sizes(structure.shape)
+    most = structure.cached("most", lambda: int(pos.diff().max()) * ALIGN if pos.numel() > 1 else 0)
+    return Bitmap(bits, pos, (rows, cols, most))
+
+
+def pack_bitmap(dense: Tensor) -> tuple[Tensor, Bitmap]:
+    """Return the values and arrays of what is not zero.
+
+    Examples
+    --------
+    >>> import torch
+    >>> values, (bits, pos, sizes) = pack_bitmap(torch.eye(3))
+    >>> values[:3], sizes
+    (tensor([1., 1., 1.]), (3, 3, 8))
+    """
+    keys = dense.reshape(-1).nonzero().view(-1)
+    structure, place = Structure.from_keys(PackedBitmap(), keys, dense.shape)
+    values = dense.new_zeros(structure.value_shape)
+    values[place] = dense.reshape(-1)[keys]
+    return values, bitmap_of(structure)
+
+
+def decode(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) -> Tensor:
+    """Return the dense matrix, by torch's own operators on any device."""
+    format = PackedBitmap()
+    coords, valid = Structure(format, (rows, cols), {"bits1": bits, "pos1": pos}, bits.device).positions()
+    keys = ravel(format.from_levels(coords, (rows, cols)), (rows, cols))
+    if valid is not None:
+        keys, values = keys[valid], values[valid]
+    return values.new_zeros(rows * cols).index_put_((keys,), values).view(rows, cols)
+
+
+def linear(
+    values: Tensor, bits: Tensor, pos: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, most: int,
+    activation: int,
+) -> Tensor:  # fmt: skip
+    """Return act(x @ A.T + bias), over a dense copy."""
+    return ACTIVATIONS[activation](F.linear(x, decode(values, bits, pos, rows, cols), bias)).contiguous()
+
+
+_library.impl("bitmap_linear", linear, "CPU")
+_library.impl("bitmap_linear", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("bitmap_linear_slow", torch.library.fallthrough_kernel, "Autograd")
+
+
+@torch.library.register_fake("gossamer::bitmap_linear", lib=_library)
+def _(values: Any, bits: Any, pos: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows))

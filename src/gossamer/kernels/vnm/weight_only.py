@@ -1,0 +1,100 @@
+"""Packed V:N:M weights of 8 or 4 bits and activations of 16, as a torch operator: packing, schema, fake, the CPU.
+
+``vnm_weight_only(values, shared, meta, scale, x, bias, ...)`` is act(x @ (scale * A).T + bias). The order is that of
+``PackedVNM(v, 2, m)``. ``A`` is
+
+- e4m3, with a float32 scale for each row, or
+- int4 in -8 .. 7, with a scale of the type of x for each row and each 16 groups of m columns, [steps, rows, rounded up
+  to 64]. Eight values are an int32 word: value 2 i is bits 4 i and up, value 2 i + 1 bits 16 + 4 i and up, both plus 8.
+
+:mod:`gossamer.kernels.vnm.weight_only_cuda` has the GPU's part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import PackedVNM
+from gossamer.formats.levels.pairs import TILE
+from gossamer.kernels.vnm.eight import LARGEST, SMALLEST, Packed8, packed_keys, rounded
+from gossamer.kernels.vnm.operators import ACTIVATIONS, _library, _places, vnm_of
+
+for _name in ("vnm_weight_only", "vnm_weight_only_slow"):
+    _library.define(
+        f"{_name}(Tensor values, Tensor shared, Tensor meta, Tensor scale, Tensor x, Tensor? bias, int rows, int cols, "
+        "int v, int m, int activation) -> Tensor"
+    )
+_FOURS = (0, 16, 4, 20, 8, 24, 12, 28)  # the lowest bit of each of eight values
+
+
+def pack_weight_only(dense: Tensor, v: int | Literal["all"], m: int, bits: int) -> Packed8:
+    """Return a weight that keeps 2 of each m columns, four of them shared by v rows, in 8 (e4m3) or 4 bits.
+
+    Examples
+    --------
+    >>> import torch
+    >>> packed = pack_weight_only(torch.tensor([[3.5, 0, -1.5, 0]]), "all", 4, 4)
+    >>> packed.scale[0, 0], hex(packed.values[0] & 0xF), hex(packed.values[0] >> 16 & 0xF)  # 7 + 8 and -3 + 8
+    (tensor(0.5000), '0xf', '0x5')
+    """
+    structure, keys, place = packed_keys(dense, PackedVNM(v, 2, m))
+    shared, meta, sizes = vnm_of(structure)
+    if bits == 8:
+        scale = (dense.abs().amax(1).float() / LARGEST[torch.float8_e4m3fn]).clamp_min(SMALLEST)
+        values = torch.zeros(structure.value_shape, dtype=torch.float8_e4m3fn, device=dense.device)
+        exact = dense.reshape(-1)[keys].float() / scale[keys // dense.shape[1]]
+        values[place] = rounded(exact, torch.float8_e4m3fn)
+        return Packed8(values, shared, meta, scale, sizes)
+    row, col = keys // dense.shape[1], keys % dense.shape[1]
+    step, steps = col // (16 * m), -(-dense.shape[1] // (16 * m))
+    exact = dense.reshape(-1)[keys].float()
+    most = torch.zeros(steps, -(-dense.shape[0] // TILE) * TILE, device=dense.device)
+    most.view(-1).scatter_reduce_(0, step * most.shape[1] + row, exact.abs(), "amax")
+    tiny = torch.finfo(dense.dtype).tiny
+    scale = (most / 7).to(dense.dtype).clamp_min(tiny)
+    four = torch.full(structure.value_shape, 8, dtype=torch.int64, device=dense.device)
+    four[place] = (exact / scale[step, row].float()).round().clamp(-8, 7).long() + 8
+    shift = torch.tensor(_FOURS, device=dense.device)
+    words = (four.view(-1, 8) << shift).sum(1)
+    return Packed8((words - (words >> 31 << 32)).int(), shared, meta, scale, sizes)
+
+
+def decode_weight_only(values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """Return the weight as a dense float32 matrix; int4 times its scale is rounded to the type of the scale."""
+    rows, cols, v, m = sizes
+    keys, valid = _places(shared, meta, rows, cols, v, m)
+    if values.dtype is torch.int32:
+        shift = torch.tensor(_FOURS, device=values.device, dtype=torch.int32)
+        held = ((values[:, None] >> shift & 15) - 8).view(-1).float()
+    else:
+        held = values.float()
+    if valid is not None:
+        keys, held = keys[valid], held[valid]
+    if values.dtype is torch.int32:
+        held = (held * scale[keys % cols // (16 * m), keys // cols].float()).to(scale.dtype).float()
+    else:
+        held = held * scale[keys // cols]
+    return held.new_zeros(rows * cols).index_put_((keys,), held).view(rows, cols)
+
+
+def linear_weight_only(
+    values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int,
+    v: int, m: int, activation: int,
+) -> Tensor:  # fmt: skip
+    """Return act(x @ (scale * A).T + bias), by torch's own operators on any device."""
+    out = x.float() @ decode_weight_only(values, shared, meta, scale, (rows, cols, v, m)).t()
+    out = out if bias is None else out + bias.float()
+    return ACTIVATIONS[activation](out).to(x.dtype)
+
+
+_library.impl("vnm_weight_only", linear_weight_only, "CPU")
+_library.impl("vnm_weight_only", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("vnm_weight_only_slow", torch.library.fallthrough_kernel, "Autograd")
+
+
+@torch.library.register_fake("gossamer::vnm_weight_only", lib=_library)
+def _(values: Any, shared: Any, meta: Any, scale: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
+    return x.new_empty((x.shape[0], rows))

@@ -1,0 +1,103 @@
+// D = act(W X + bias) for a weight in packed V:N:M and some tokens: bound by the bytes of W. wgmma.sp, on sm_90a.
+//
+// A cluster of CLUSTER blocks has 64 WM rows and NB tokens; its blocks share the columns. Four threads of a block keep a
+// ring of STAGES steps full: W by bulk copies, X (token-major, compacted where m > 4) by the copy engine. WM x WK warpgroups
+// multiply, each 64 rows and every WK-th step; sums are added up in shared memory, over the cluster by distributed shared
+// memory. One thread would be too few to ask for all the bytes, and one warpgroup to multiply them: a step of 4.6 KB took
+// 220 ns, whatever the tokens.
+// Boxes of X have no more lines than there are tokens: lines beyond X are slow, 0.2 us each at 14336 x 4096.
+// AHEAD: the kernel before this one makes X, and began after all before it had ended. So W, which it does not write, can be
+// asked for while it runs, for the first AHEAD steps.
+//
+// Measured with 32 tokens: 18.5, 11.6, 12.3 and 8.2 us. One warpgroup for 64 rows and two for 128 are best, two for the
+// columns of 64 rows up to 32 tokens. Tried, and slower: two warpgroups for the columns of 128 rows (2 to 10 %, 1.7 times as
+// long with 128 tokens of 8 bits), more than 4 steps AHEAD for 128 rows or 8 for 64 (3 to 5 %), registers for two blocks a
+// processor (no change), clusters of 4 where pairs fill the GPU (1.5 times as long: they don't all run at once).
+//
+// Floor: the bytes of W. 14336 x 4096 on an H200 at 4.3 TB/s: 2:4 66 MB, 15.4 us; 2:8 33 MB, 7.7; e4m3 36.7 and 18.4 MB, 8.5
+// and 4.3 us. Tensor cores need 4.9 us for 64 tokens at 2:4, and X comes from the second cache, 59 MB then.
+//
+// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD. The rest is as
+// vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
+#include "many_feed.cuh"
+#include "many_multiply.cuh"
+#include "sums.cuh"
+
+#define THREADS (FEEDERS + 128 * WM * WK)
+constexpr int ASKING = 4;  // threads, each of a warp of its own
+
+struct Range {  // of steps
+  int first, count;
+  __device__ __forceinline__ Range(const Problem& p, int rank) : first(p.steps * rank / CLUSTER), count(p.steps * (rank + 1) / CLUSTER - first) {}
+};
+
+// Every ASKING-th step of a tile, by one thread.
+__device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned smem, int tile, int n0, Range steps, int which) {
+  const int boxes = (min(NB, p.tokens - n0) + p.lines - 1) / p.lines, bytes = boxes * p.lines * 128;
+  const int ahead = min(min(AHEAD, STAGES), steps.count);
+  for (int s = which; s < ahead; s += ASKING) fetch_w(p, smem, tile, steps.first + s, s, bytes);
+  wait_for_the_kernel_before();
+  Ring ring;
+  ring.next(which);
+#pragma unroll 1
+  for (int s = which; s < steps.count; s += ASKING) {
+    if (s >= STAGES) wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
+    if (s >= ahead) fetch_w(p, smem, tile, steps.first + s, ring.slot, bytes);
+    for (int i = 0; i < boxes; ++i)
+      tensor_load(smem + ring.slot * B_BYTES + i * p.lines * 128, &x, (steps.first + s) * 64, n0 + i * p.lines, full_bar(smem, ring.slot));
+    ring.next(ASKING);
+  }
+}
+
+__device__ __forceinline__ void keep(const Sums& acc, float* sums, int wm, int warp, int lane) {
+  constexpr int LINE = Lines<BM>::LINE;
+  int row = wm * 64 + warp * 16 + (lane >> 2), token = 2 * (lane & 3);
+#pragma unroll
+  for (int j = 0; j < NB / 8; ++j)
+#pragma unroll
+    for (int q = 0; q < 4; ++q) sums[(8 * j + token + (q & 1)) * LINE + row + 8 * (q >> 1)] = float(acc[0][4 * j + q]);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+#if CLUSTER > 1
+  __cluster_dims__(CLUSTER, 1, 1)
+#endif
+  vnm_some(const __grid_constant__ Problem p, const __grid_constant__ Map x) {
+  static_assert(STAGES % ASKING == 0);  // a slot is always filled by the same thread, which knows how often it was
+  extern __shared__ __align__(1024) unsigned char memory[];
+  unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
+  int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER, n0 = blockIdx.y * NB;
+  Range steps(p, rank);
+  if (blocks_of(p, tile) < WM) {  // below the last rows: valid metadata, if unused
+    for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x) *(unsigned*)(memory + SMEM_META + i * 4) = 0x44444444;
+    fence_async();
+  }
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      init_bar(full_bar(smem, i), 1);
+      init_bar(empty_bar(smem, i), WM * 4);
+    }
+    fence_bars();
+  }
+  __syncthreads();
+  let_the_next_kernel_start();
+  int group = (int)threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
+  if (group < 0 && lane == 0) produce(p, x, smem, tile, n0, steps, warp);
+  __syncwarp();
+  wait_for_the_kernel_before();
+  AddUp<BM, NB, WK, THREADS, CLUSTER> add_up(p, tile * BM, rank, n0);
+  if (group < 0) {
+    __syncthreads();  // nobody reads the ring any more
+  } else {
+    int part = group / WM;
+    Consumer c{smem, group % WM, 0, warp, lane};
+    c.by = WK;
+    c.ring.next(part);
+    Sums acc;
+    c.multiply(acc, (steps.count - part + WK - 1) / WK);
+    __syncthreads();
+    keep(acc, (float*)memory + part * NB * Lines<BM>::LINE, c.wm, warp, lane);
+  }
+  __syncthreads();
+  add_up.run(p, smem, (float*)memory);
+}

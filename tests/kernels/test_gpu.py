@@ -1,0 +1,72 @@
+"""What kernels know of a GPU, and calls by the kind of their operands."""
+
+import pytest
+import torch
+
+from gossamer.kernels import gpu
+from gossamer.native.cuda import calls
+from gossamer.native.cuda.calls import Buffer, Call
+
+
+def kinds(made, prepare=lambda *arguments: arguments):
+    def decide(x, count):
+        if count < 0:
+            raise RuntimeError("below zero")
+        made.append((tuple(x.shape), x.stride(), count))
+        return Call((Buffer((count,), (1,), torch.float32),), (), (0,))
+
+    return gpu.Kinds(1, prepare, decide, lambda x, count: x * 0)
+
+
+def test_a_kind_is_decided_once():
+    made = []
+    one = kinds(made)
+    for _ in range(2):
+        assert one.run(torch.zeros(4, 4), 3).shape == (3,)
+        assert one.run(torch.zeros(4, 4).t(), 5).shape == (5,)
+    assert made == [((4, 4), (4, 1), 3), ((4, 4), (1, 4), 5)]
+
+
+def test_what_is_not_aligned_is_copied():
+    made = []
+    assert kinds(made).run(torch.zeros(40)[1:9], 2).shape == (2,) and len(made) == 1
+
+
+def test_without_a_kernel():
+    made = []
+    assert kinds(made, lambda *arguments: None).run(torch.ones(3), 2).tolist() == [0, 0, 0] and not made
+
+
+def test_only_operands_as_they_were_given_are_remembered(monkeypatch):
+    remembered = []
+    monkeypatch.setattr(calls, "remember", lambda call, device: remembered.append(call))
+    kinds([], lambda x, count: (x.clone(), count)).slow(torch.zeros(4), 1)
+    assert not remembered
+    kinds([]).slow(torch.zeros(4), 1)
+    assert len(remembered) == 1
+
+
+def test_errors_are_raised_or_handed_over(monkeypatch):
+    with pytest.raises(RuntimeError, match="below zero"):
+        kinds([]).slow(torch.zeros(4), -1)
+    said = []
+    monkeypatch.setattr(calls, "refuse", lambda why: said.append(why) or True)
+    assert kinds([]).slow(torch.zeros(4), -1).numel() == 0 and said == ["below zero"]
+
+
+def test_a_server_sees_every_number_of_tokens(monkeypatch):
+    monkeypatch.setattr(gpu, "MOST_KINDS", 3)
+    one = kinds([])
+    for tokens in range(1, 10):
+        one.run(torch.zeros(tokens), 1)
+    assert len(one._calls) <= 3
+
+
+@pytest.mark.parametrize(
+    "x", [torch.zeros(3, 10), torch.zeros(16, 3).t(), torch.zeros(3, 40)[:, 1:17], torch.zeros(1, 8).expand(5, 8)]
+)
+def test_token_lines(x):
+    x = x.half()
+    lines = gpu.token_lines(x)
+    assert torch.equal(lines, x) and lines.stride(1) == 1 and lines.stride(0) % 8 == 0 and lines.data_ptr() % 16 == 0
+    assert gpu.token_lines(lines) is lines
