@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from gossamer.train.fan_in import active_neurons, constant_fan_in, fill
 from gossamer.train.layers import Layer
-from gossamer.train.rules import exchange, magnitude, random, top
+from gossamer.train.rules import exchange, in_order, magnitude, random, top
 
 
 def layer_of(weight, grad=None):
@@ -83,3 +83,53 @@ def test_an_ablated_neuron_can_come_back():
     grad = torch.tensor([[0.0, 0.0, 0.0, 0.0], [9.0, 8.0, 0.0, 0.0]])
     new = constant_fan_in(weight, weight != 0, grad, 4, 0.5, gamma=0.5)
     assert torch.equal(new, mask_of(["xx..", "xx.."]))
+
+
+def test_exchange_of_blocks_by_hand():
+    layer = layer_of(
+        [[3.0, 3.0, 0.0, 0.0, 1.0, 1.0], [3.0, 3.0, 0.0, 0.0, 9.0, -1.0]],
+        [[0.0, 0.0, 2.0, 2.0, 1.0, 0.0], [0.0, 0.0, 2.0, 2.0, 0.0, 0.0]],
+    )
+    layer.pattern = gs.Blocks(
+        1 / 3, (2, 2)
+    )  # means 3 and 3; of equals the first block is dropped, and the middle grows
+    assert torch.equal(exchange(layer, 4), mask_of(["..xxxx", "..xxxx"]))
+    assert torch.equal(exchange(layer, 3), layer.mask)  # no whole block has at most three weights
+
+
+def test_exchange_of_shared_columns_by_hand():
+    weight = [[5.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [5.0, 0.0, 0.0, 0.1, 0.0, 0.0, 0.0, 0.0]]
+    grad = [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 7.0, 0.0]]
+    layer = layer_of(weight, grad)
+    layer.pattern = gs.VNM("all", 2, 8)
+    assert torch.equal(exchange(layer, 2), mask_of(["xx......", "x.....x."]))  # column 3 goes, column 6 comes
+
+
+def test_fan_in_fills_each_row():
+    layer = layer_of([[5.0, 4.0, 0.0, 0.0], [1.0, 2.0, 0.0, 0.0]], [[0.0, 0.0, 9.0, 0.0], [0.0, 0.0, 1.0, 3.0]])
+    layer.pattern = gs.FanIn(k=2)
+    assert torch.equal(exchange(layer, 2), mask_of(["xx..", "..xx"]))
+    assert torch.equal(exchange(layer, 1), mask_of(["xx..", ".x.x"]))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 1), (3, 9), (4, 8)])
+@pytest.mark.parametrize("pattern", ["2:4", "all:2:8", "block 2x2 50%", "fan-in 50%", "1:4:g1"])
+def test_sizes(shape, pattern):
+    torch.manual_seed(0)
+    pattern = gs.patterns.as_pattern(pattern)
+    mask = pattern.select(torch.rand(shape))
+    layer = layer_of((torch.randn(shape) * mask).tolist(), torch.randn(shape).tolist())
+    layer.pattern = pattern
+    for count in (0, 1, layer.kept):
+        new = exchange(layer, count)
+        assert new.shape == shape
+        if not isinstance(pattern, gs.GroupedNM | gs.Blocks):  # whose edges may hold fewer
+            assert int(new.sum()) == int(mask.sum())
+
+
+def test_in_order_keeps_every_difference():
+    first = torch.tensor([True, False, False, False])
+    scores = in_order(first, torch.full((4,), -9.0), torch.tensor([0.0, 1.0, 1.0 + 2**-23, 1e-30]))
+    assert scores.argsort(descending=True).tolist() == [0, 2, 1, 3]
+    assert in_order(first[:0], torch.zeros(0), torch.zeros(0)).shape == (0,)
+    assert in_order(first, torch.tensor([torch.inf, 0, 0, 0]), torch.full((4,), -torch.inf)).isfinite().all()

@@ -76,11 +76,10 @@ class Method:
     init
         "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
         author meant; "kaiming": drawn anew for the inputs that a neuron really has, and a ReLU after it; None: as they
-        are. On short schedules this decides more than the method does.
+        are. For short schedules this matters more than the method does.
     moments
-        What an adaptive optimizer (Adam and its kind) knows of a grown weight's squared gradients: "mean", that of its
-        parameter's weights, so that its steps are as long as theirs; "zero", nothing, and its first hundred steps are
-        up to six times as long. Momentum of a grown weight is zero.
+        Squared gradients of a grown weight in Adam and its kind: "mean", that of its parameter's weights, so that its
+        steps are as long as theirs; "zero": its first hundred steps are up to six times as long.
     format
         How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
         smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.

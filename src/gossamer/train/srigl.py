@@ -61,7 +61,7 @@ class SRigL(Method):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sparsity: float = 0.9,
+        sparsity: float | None = None,
         *,
         gamma: float = 0.95,
         min_salient: int = 12,

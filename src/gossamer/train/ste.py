@@ -67,8 +67,9 @@ class STE(Straight):
         return pattern.select(self.rate(self.how.score, layer, layer.extra["dense"]))
 
     def _done(self, schedule: Schedule) -> float:
-        now = at_step(schedule, self.steps - self.start, (self.until or 0) - self.start, 0.0, 1.0)
-        return min(max(now, 0.0), 1.0) if self.steps >= self.start else 0.0
+        """The share of the way that is done after the step under way."""
+        since, steps = self.steps + 1 - self.start, (self.until or 0) - self.start
+        return min(max(at_step(schedule, since, steps, 0.0, 1.0), 0.0), 1.0) if since >= 0 else 0.0
 
 
 def _sparsifier(
