@@ -190,9 +190,8 @@ class Method:
 
     def budgets(self, sparsity: float) -> list[int]:
         """Weights that each layer keeps at this sparsity of all."""
-        each = self.distribution
-        if isinstance(each, Mapping):
-            each = given(each, [layer.name for layer in self.layers], sparsity)
+        how, names = self.distribution, [layer.name for layer in self.layers]
+        each = given(how, names, sparsity) if isinstance(how, Mapping) else how
         return budgets([layer.shape for layer in self.layers], sparsity, each, least=self.least())
 
     def least(self) -> list[int]:
