@@ -86,7 +86,7 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
     for layer in layers:
         parameter: Any = layer.parameter
         if layer.source.is_sparse:
-            raise ValueError(f"{layer.name} is sparse already: call gs.densify_(model) first, or close the method")
+            raise ValueError(f"{layer.name} is sparse already: close its method, then call gs.densify_(model)")
         if type(parameter) is not nn.Parameter and not is_sharded(parameter):
             kind = type(parameter).__name__
             raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters, and on FSDP2's")
