@@ -82,7 +82,7 @@ class Straight(Method):
                 f"{type(self).__name__} opens the weights for optimizer.step(): no closure, please"
             )
         opened = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
-        self._open = {key: (weight, mask_of(weight).clone()) for key, weight in opened.items()}
+        self._open = {key: (w, mask_of(w).clone() if self.fixed else None) for key, w in opened.items()}
         for key, weight in opened.items():
             grad = _dense_gradient(weight.parameter)
             dense = torch.zeros_like(grad)
@@ -97,13 +97,13 @@ class Straight(Method):
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        for key, (weight, mask) in self._open.items():
+        for key, (weight, fixed) in self._open.items():
             now = dense_of(weight)
-            values = torch.zeros_like(now)
+            values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed
             for layer in self.layers:
                 if id(layer.source) == key:
                     layer.extra["dense"] = layer.matrix(now).clone()
-                    if not self.fixed:
+                    if fixed is None:
                         layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
             become(weight, values, mask)
