@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import gossamer as gs
 from gossamer.train.fan_in import active_neurons, constant_fan_in, fill
@@ -133,3 +135,23 @@ def test_in_order_keeps_every_difference():
     assert scores.argsort(descending=True).tolist() == [0, 2, 1, 3]
     assert in_order(first[:0], torch.zeros(0), torch.zeros(0)).shape == (0,)
     assert in_order(first, torch.tensor([torch.inf, 0, 0, 0]), torch.full((4,), -torch.inf)).isfinite().all()
+
+
+@given(
+    rows=st.integers(1, 17),
+    columns=st.integers(1, 17),
+    share=st.floats(0, 1),
+    pattern=st.sampled_from([gs.NM(2, 4), gs.FanIn(0.5), gs.Unstructured(0.5, per="row"), gs.VNM(4, 2, 8)]),
+    seed=st.integers(0, 99),
+)
+def test_exchange_satisfies_the_pattern_and_keeps_what_stays(rows, columns, share, pattern, seed):
+    torch.manual_seed(seed)
+    mask = pattern.select(torch.rand(rows, columns))
+    weight = (torch.rand(rows, columns) + 0.1) * mask
+    layer = layer_of(weight.tolist(), torch.randn(rows, columns).tolist())
+    layer.pattern = pattern
+    count = int(share * layer.kept)
+    new = exchange(layer, count)
+    assert torch.equal(pattern.select(new.float()), new)
+    assert int((mask & ~new).sum()) <= count or isinstance(pattern, gs.VNM)  # which weighs sums over rows
+    assert int(new.sum()) == int(mask.sum())
