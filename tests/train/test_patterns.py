@@ -145,7 +145,7 @@ def test_any_score(kind, score):
     assert all(has(gs.NM(2, 4), layer.mask) for layer in method.layers)
 
 
-def test_convolutions_projections_and_experts_have_the_pattern_along_their_inputs():
+def test_convolutions_and_projections_have_the_pattern_along_their_inputs():
     torch.manual_seed(0)
     model = nn.ModuleList(
         [nn.Conv2d(4, 8, 3), nn.ConvTranspose2d(8, 8, 3, groups=2), nn.MultiheadAttention(8, 2), nn.Linear(8, 8)]
@@ -159,6 +159,36 @@ def test_convolutions_projections_and_experts_have_the_pattern_along_their_input
     ]  # fmt: skip
     assert all(has(gs.NM(2, 4), layer.mask) for layer in method.layers)
     assert {one.reason for one in method.left} == {"vectors"}
+
+
+class TinyExperts(nn.Module):
+    """As transformers holds them: one matrix an expert, inputs first."""
+
+    is_transposed = True
+
+    def __init__(self):
+        super().__init__()
+        self.up_proj = nn.Parameter(torch.randn(3, 8, 12))
+        self.down_proj = nn.Parameter(torch.randn(3, 12, 8))
+
+    def forward(self, x):
+        return torch.relu(x @ self.up_proj) @ self.down_proj
+
+
+def test_experts_train_sparse_each_with_its_own_mask():
+    torch.manual_seed(0)
+    model = TinyExperts()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    method = gs.train.RigL(model, optimizer, pattern="2:4", every=1, until=10)
+    for _ in range(3):
+        model(torch.randn(3, 5, 8)).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
+    assert [layer.name for layer in method.layers][:4] == ["up_proj[0]", "up_proj[1]", "up_proj[2]", "down_proj[0]"]
+    assert [layer.shape for layer in method.layers][::3] == [(12, 8), (8, 12)]
+    assert all(has(gs.NM(2, 4), layer.mask) for layer in method.layers)
+    assert torch.count_nonzero(model.up_proj.detach().to_dense()) <= 144 and method.log()["density"] == 0.5
 
 
 def test_a_pattern_with_a_sparsity_shares_the_weights_by_the_distribution():
