@@ -18,6 +18,7 @@ def main(mode: str) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     kinds = {
         "srste": lambda: gs.train.SRSTE(model, optimizer, "2:4"),
+        "mean": lambda: gs.train.RigL(model, optimizer, pattern="2:4", every=4, until=20, growth=3, seed=rank),
         "set": lambda: gs.train.SET(model, optimizer, 0.8, every=2, until=20, seed=rank),
     }
     default = lambda: gs.train.SRigL(model, optimizer, 0.8, every=2, until=20, seed=rank)

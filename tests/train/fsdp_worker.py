@@ -15,8 +15,11 @@ import gossamer as gs
 METHODS = {
     "SRigL": lambda m, o: gs.train.SRigL(m, o, 0.8, every=2, until=20, gamma=0.5, min_salient=1),
     "RigL": lambda m, o: gs.train.RigL(m, o, 0.8, every=2, until=20),
+    "RigL, mean": lambda m, o: gs.train.RigL(m, o, pattern="fan-in 80%", every=4, until=20, growth=3),
     "SET": lambda m, o: gs.train.SET(m, o, 0.8, every=2, until=20),
     "GMP": lambda m, o: gs.train.GMP(m, o, 0.8, every=2, until=6),
+    "GMP, V:N:M": lambda m, o: gs.train.GMP(m, o, pattern="all:2:8", every=2, until=6),
+    "ACDC": lambda m, o: gs.train.ACDC(m, o, "2:4", every=2, start=2, until=6),
     "Static": lambda m, o: gs.train.Static(m, o, 0.8),
     "STE": lambda m, o: gs.train.STE(m, o, "50%"),
     "SRSTE": lambda m, o: gs.train.SRSTE(m, o, "50%", decay_out=0.1),

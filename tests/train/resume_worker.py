@@ -13,8 +13,10 @@ import gossamer as gs
 
 METHODS = {
     "SRigL": lambda m, o: gs.train.SRigL(m, o, 0.8, every=2, until=20),
+    "RigL": lambda m, o: gs.train.RigL(m, o, pattern="2:4", every=4, until=20, growth="mean of 3 steps"),
     "SET": lambda m, o: gs.train.SET(m, o, 0.8, every=2, until=20),
     "GMP": lambda m, o: gs.train.GMP(m, o, 0.8, every=2, until=8),
+    "ACDC": lambda m, o: gs.train.ACDC(m, o, 0.8, every=3, start=2, until=10),
     "SRSTE": lambda m, o: gs.train.SRSTE(m, o, "2:4"),
     "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, 1e-3, until=8),
 }

@@ -15,7 +15,7 @@ from tests.models.test_distributed import free_port
 WORKER = Path(__file__).with_name("ddp_worker.py")
 
 
-MODES = ["plain", "values", "set", "srste"]
+MODES = ["plain", "values", "set", "srste", "mean"]
 
 
 @pytest.mark.timeout(120)

@@ -64,6 +64,17 @@ def test_too_sparse_is_an_error():
             budgets([(4, 4)], sparsity)
 
 
+def test_odd_layers_and_distributions_end():
+    assert budgets([], 0.5) == [] and budgets([(0, 4)], 0.5) == [0]
+    assert budgets([(0, 4), (4, 4)], 0.5) == [0, 8]
+    for each in ([-1.0], [1.0], [float("nan")]):
+        with pytest.raises(ValueError, match="every sparsity must be from 0 to below 1"):
+            budgets([(4, 4)], 0.5, each)
+    for densities in ([0.0, 1.0], [-1.0, 1.0], [float("nan"), 1.0], [float("inf"), 1.0]):
+        with pytest.raises(ValueError, match="a density above 0"):
+            budgets([(4, 4), (4, 4)], 0.5, lambda shapes, found=densities: found)
+
+
 def test_given():
     assert given({"a*": 0.5, "*": 0.75}, ["a.weight", "b.weight"], 0.9) == [0.5, 0.75]
     assert budgets([(4, 4), (4, 4)], 0.9, [0.5, 0.75]) == [8, 4]

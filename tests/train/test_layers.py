@@ -11,7 +11,7 @@ from tests.support import is_sparse
 
 def names(model, **options):
     options = {"where": None, "skip": (), "first": False, "last": False, **options}
-    return [layer.name for layer in find_layers(model, **options)]
+    return [layer.name for layer in find_layers(model, **options)[0]]
 
 
 class Zoo(nn.Module):
@@ -81,8 +81,8 @@ def test_projections_have_their_own_neurons():
 
 def test_transposed_weights_are_seen_by_neuron():
     conv = nn.ConvTranspose1d(6, 4, 3)
-    (layer,) = find_layers(conv, None, (), False, False)
-    assert (layer.neurons, layer.fan_in) == (4, 18)
+    (layer,), _ = find_layers(conv)
+    assert (layer.outputs, layer.inputs) == (4, 18)
     matrix = layer.matrix(conv.weight.detach())
     assert torch.equal(matrix[1], conv.weight[:, 1].reshape(-1))
     back = torch.zeros_like(conv.weight)

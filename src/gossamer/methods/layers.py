@@ -26,9 +26,11 @@ from gossamer.models.modules import dense_class
 from gossamer.models.weights import Weight, all_weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Layer:
     """One matrix of weights: all of a parameter, a third of an attention's in-projection, or one expert.
+
+    Pruning takes it as it is; training extends it by what a method knows about the layer (`gossamer.train.Layer`).
 
     Examples
     --------

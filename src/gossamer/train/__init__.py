@@ -2,8 +2,10 @@
 
 from gossamer import schedules
 from gossamer.train import callbacks, distributions, rules
+from gossamer.train.acdc import ACDC
 from gossamer.train.base import Method
 from gossamer.train.distributions import budgets
+from gossamer.train.exchange import Exchange
 from gossamer.train.gmp import GMP
 from gossamer.train.l0 import HardConcrete
 from gossamer.train.layers import Layer
@@ -18,6 +20,6 @@ from gossamer.train.straight import Straight
 from gossamer.train.topkast import TopKAST
 
 __all__ = [
-    "GMP", "HardConcrete", "Layer", "Method", "Movement", "Null", "RigL", "SET", "SRSTE", "SRigL", "STE", "Static",
-    "Straight", "TopKAST", "budgets", "callbacks", "distributions", "rules", "schedules",
+    "ACDC", "Exchange", "GMP", "HardConcrete", "Layer", "Method", "Movement", "Null", "RigL", "SET", "SRSTE", "SRigL",
+    "STE", "Static", "Straight", "TopKAST", "budgets", "callbacks", "distributions", "rules", "schedules",
 ]  # fmt: skip

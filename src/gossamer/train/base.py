@@ -1,37 +1,36 @@
 """The life cycle that all methods share. A method is a subclass that says which mask a layer gets.
 
-1. Made: layers are found, budgets shared out, first masks drawn, weights become masked parameters.
+1. Made: layers are found, budgets and patterns given to them, first masks drawn, weights become masked parameters.
 2. The optimizer steps: hooks take the dense gradient where one was asked for, and hand the optimizer the masked one.
 3. ``method.step()`` counts the step and, where one is due, updates the masks. What is dropped takes its optimizer
-   state with it, what grows starts at 0 in weight and momentum. Then a dense gradient is asked for if the next step
-   needs one; so micro-batches add up in it.
+   state with it, what grows starts at 0 in weight and momentum. Then a dense gradient is asked for if the next update
+   needs that of the next step; so micro-batches add up in it.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from gossamer.formats import Format, Masked, as_format
 from gossamer.models.names import Where
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight
+from gossamer.patterns import Pattern
 from gossamer.schedules import Schedule, as_schedule, at_step
-from gossamer.train import checks
+from gossamer.scores import Magnitude, Score, as_score
+from gossamer.train import checks, masks, rules
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.gradients import Gradients
 from gossamer.train.history import History
-from gossamer.train.layers import Layer, become, dense_of, find_layers, mask_of
-from gossamer.train.rules import random, top
+from gossamer.train.layers import Layer, find_layers
+from gossamer.train.ranks import Ranks
 from gossamer.train.shards import clear, is_sharded
 from gossamer.train.state import settle
-
-_log = logging.getLogger("gossamer")
+from gossamer.train.target import as_target, share_out
 
 #: Added to a seed: with torch.manual_seed(0) and seed=0 the first mask would be drawn with the very numbers that the
 #: first layer's weights were drawn with, and keep the largest of them, all positive.
@@ -49,29 +48,38 @@ class Method:
     optimizer
         Any of torch's, with all those weights; made before or after an LR scheduler.
     sparsity
-        Of the layers that are taken, all together.
+        Of the layers that are taken, all together, 0.9 by default; or a pattern.
+    pattern
+        Which positions a layer may keep: any pattern or its short form, such as ``gs.NM(2, 4)``, "all:2:8",
+        "fan-in 90%", "block 4x4 90%". Every mask satisfies it. None: any positions.
+    score
+        By which weights are chosen to stay; ``gs.Magnitude()`` by default. Scores that need gradients get those of the
+        step before an update.
     distribution
-        "erk", "er", "uniform", ``{glob: sparsity}`` ("given"), or a function of the shapes.
+        "erk", "er", "uniform", ``{glob: sparsity}`` ("given"), or a function of the shapes. For sparsities, blocks and
+        fan-ins; n:m patterns keep the same share of every layer.
     every
         Optimizer steps between updates.
+    start
+        The first step that may end with an update.
     until
-        The last step at which masks may change; about 75 % of training.
+        The last step at which masks may change. 0.75 of all steps is a good choice: the last quarter then trains a
+        fixed mask.
     fraction
         Share of a layer's weights exchanged in an update; it decays to 0 at ``until``.
     decay
-        The schedule of ``fraction``.
+        The schedule of ``fraction``, from ``start`` to ``until``.
     where, skip
-        Names of the weights to take, and globs of those to leave dense.
+        Names of the weights to take, and globs of those to leave dense. ``method.left`` says what is left and why.
     dense_first, dense_last
         Leave the first layer, or the last, dense.
     init
         "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
         author meant; "kaiming": drawn anew for the inputs that a neuron really has, and a ReLU after it; None: as they
-        are. On short schedules this decides more than the method does.
+        are. For short schedules this matters more than the method does.
     moments
-        What an adaptive optimizer (Adam and its kind) knows of a grown weight's squared gradients: "mean", that of its
-        parameter's weights, so that its steps are as long as theirs; "zero", nothing, and its first hundred steps are
-        up to six times as long. Momentum of a grown weight is zero.
+        Squared gradients of a grown weight in Adam and its kind: "mean", that of its parameter's weights, so that its
+        steps are as long as theirs; "zero": its first hundred steps are up to six times as long.
     format
         How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
         smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.
@@ -101,18 +109,25 @@ class Method:
     """
 
     #: Does an update need the gradient at every position?
-    needs_gradient: ClassVar[bool] = False
+    needs_gradient: bool = False
+    #: Over how many steps before an update is that gradient averaged?
+    gradient_steps: int = 1
     #: Does it change masks after the start?
     dynamic: ClassVar[bool] = True
+    #: Options that make no sense for it, and why.
+    refuses: ClassVar[Mapping[str, str]] = {}
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sparsity: float = 0.9,
+        sparsity: float | str | Pattern | None = None,
         *,
+        pattern: Pattern | str | None = None,
+        score: Score | str | None = None,
         distribution: str | Distribution | Mapping[str, float] = "erk",
-        every: int = 100,
+        every: float = 100,
+        start: float = 0,
         until: float | None = None,
         fraction: float = 0.3,
         decay: str | Schedule = "cosine",
@@ -126,37 +141,43 @@ class Method:
         seed: int = 0,
         group: Any = None,
     ) -> None:
-        checks.settings(type(self).__name__, sparsity, every, until, fraction, init, moments, self.dynamic)
-        self.model, self.optimizer, self.group, self.sparsity = model, optimizer, group, sparsity
-        self.distribution, self.every, self.until = distribution, every, None if until is None else int(until)
-        self.format = None if format is None else as_format(format)
+        name = type(self).__name__
+        target = as_target(name, sparsity, pattern)
+        checks.options(name, self.refuses, pattern=target.pattern, score=score)
+        checks.settings(
+            name, sparsity=target.sparsity, every=every, start=start, until=until, fraction=fraction, init=init,
+            moments=moments, dynamic=self.dynamic,
+        )  # fmt: skip
+        self.score: Score = Magnitude() if score is None else as_score(score)
+        checks.score(name, self.score, gradients=self.dynamic)
+        self.needs_gradient = self.needs_gradient or bool(self.score.needs)
+        self.model, self.optimizer, self.pattern = model, optimizer, target.pattern
+        self.every, self.start, self.until = int(every), int(start), None if until is None else int(until)
+        self.distribution, self.format = distribution, None if format is None else as_format(format)
         self.fraction, self.decay, self.init, self.moments = fraction, as_schedule(decay), init, moments
-        skip = [skip] if isinstance(skip, str) else list(skip)
-        self.layers = find_layers(checks.unwrapped(model), where, skip, dense_first, dense_last)
+        self.layers, self.left = find_layers(checks.unwrapped(model), where, skip, dense_first, dense_last)
         checks.weights(self.layers, model, optimizer)
         self.rng = torch.Generator().manual_seed(seed + _OWN_STREAM)
         for layer in self.layers:
             layer.rng = self.rng
         self.steps = 0
-        for layer, budget in zip(self.layers, self.budgets(sparsity), strict=True):
-            layer.budget = budget
+        self.sparsity = self._share_out(target.sparsity)
         self._stepped = False
-        self._agree()
+        ranks = Ranks(group)
+        ranks.agree(self.layers, self.rng)
         self._sow()
         made_sparse(model)
-        self.gradients = Gradients(self.layers, self._mean)
+        self.gradients = Gradients(self.layers, ranks.mean, self.gradient_steps > 1)
         self.history = History(self.layers)
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before_step),
-            optimizer.register_step_post_hook(self._after_step),
-        ]
+        before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
+        self._hooks = [before(self._before_step), after(self._after_step)]
         self._ask()
 
     # -- what a method may say of itself
 
-    def start(self, layer: Layer) -> Tensor:
-        """The first mask of a layer: random, as many as its budget."""
-        return top(random(layer), layer.budget)
+    def first_mask(self, layer: Layer) -> Tensor:
+        """The first mask of a layer: random."""
+        return rules.select(layer, rules.random(layer))
 
     def update(self, layer: Layer) -> Tensor | None:
         """The next mask of a layer, or None to leave it; called where an update is due."""
@@ -164,12 +185,12 @@ class Method:
 
     def due(self, step: int) -> bool:
         """Does this step (from 1) end with an update?"""
-        return self.dynamic and step % self.every == 0 and (self.until is None or step <= self.until)
+        since = step - self.start
+        return self.dynamic and since >= 0 and since % self.every == 0 and (self.until is None or step <= self.until)
 
     def budgets(self, sparsity: float) -> list[int]:
         """Weights that each layer keeps at this sparsity of all."""
-        names = [layer.name for layer in self.layers]
-        how = self.distribution
+        how, names = self.distribution, [layer.name for layer in self.layers]
         each = given(how, names, sparsity) if isinstance(how, Mapping) else how
         return budgets([layer.shape for layer in self.layers], sparsity, each, least=self.least())
 
@@ -180,7 +201,17 @@ class Method:
     @property
     def share(self) -> float:
         """The fraction that may be exchanged now, by the schedule."""
-        return at_step(self.decay, self.steps, self.until, self.fraction, 0.0) if self.until else self.fraction
+        if not self.until:
+            return self.fraction
+        return at_step(self.decay, self.steps - self.start, self.until - self.start, self.fraction, 0.0)
+
+    def saliency(self, layer: Layer, weight: Tensor | None = None) -> Tensor:
+        """How much each weight of a layer matters, by the method's score; by default of the weights as they are."""
+        return self.rate(self.score, layer, layer.weight if weight is None else weight)
+
+    def rate(self, score: Score, layer: Layer, weight: Tensor) -> Tensor:
+        """Any score of a matrix of this layer, with the gradient if there is one."""
+        return rules.rate(score, layer, weight, self.steps * sum(each.size for each in self.layers))
 
     # -- the life cycle
 
@@ -200,57 +231,29 @@ class Method:
         for weight in self.gradients.weights:
             layers = [layer for layer in self.layers if layer.source is weight]
             grad = self.gradients.of(weight.parameter) if self.needs_gradient else None
-            masks: list[Tensor | None] = []
+            new: list[Tensor | None] = []
             for layer in layers:
                 layer.grad = None if grad is None else layer.matrix(grad)
-                masks.append(self.update(layer) if grad is not None or not self.needs_gradient else None)
+                new.append(self.update(layer) if grad is not None or not self.needs_gradient else None)
                 layer.grad = None
-            self.history.record(self.steps, layers, masks)
-            self._set(layers, masks, self.moments)
+            self.history.record(self.steps, layers, new)
+            self._set(layers, new, self.moments)
 
-    @torch.no_grad()
-    def _agree(self) -> None:
-        """Let all ranks start from the weights and the random numbers of the first (FSDP has seen to the weights)."""
-        if not self._alone():
-            first = dist.get_global_rank(self.group, 0) if self.group is not None else 0
-            rng = self.rng.get_state().to(self.layers[0].parameter.device)
-            plain = [layer.parameter.detach() for layer in self.layers if not is_sharded(layer.parameter)]
-            for tensor in [rng, *plain]:
-                dist.broadcast(tensor, first, group=self.group)
-            self.rng.set_state(rng.cpu())
-
-    def _alone(self) -> bool:
-        return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(self.group) == 1
+    def _share_out(self, sparsity: float | None) -> float:
+        """Give each layer its budget and its pattern; the sparsity of all."""
+        return share_out(self.layers, self.pattern, sparsity, self.budgets)
 
     @torch.no_grad()
     def _sow(self) -> None:
         """Draw the first masks, and make the weights sparse."""
-        masks = [self.start(layer) for layer in self.layers]
-        by_weight: dict[int, tuple[Weight, Tensor, Tensor]] = {}
-        for layer, mask in zip(self.layers, masks, strict=True):
-            if id(layer.source) not in by_weight:
-                values = dense_of(layer.source).clone()
-                by_weight[id(layer.source)] = layer.source, values, torch.zeros_like(values, dtype=torch.bool)
-            _, values, whole = by_weight[id(layer.source)]
-            layer.put(whole, mask)
-            gain = 1.0 if layer.last or layer.rows is not None else 2.0  # no ReLU after a classifier or a projection
-            layer.put(values, checks.initial(layer.matrix(values), mask, self.init, self.rng, gain))
-        for weight, values, whole in by_weight.values():
-            become(weight, values, whole, self._format_of(weight.parameter))
+        first = [self.first_mask(layer) for layer in self.layers]
+        for weight in masks.sow(self.layers, first, self.init, self.rng, self._format_of):
             self._settle(weight)
 
-    def _set(self, layers: Sequence[Layer], masks: Sequence[Tensor | None], moments: str = "zero") -> None:
+    def _set(self, layers: Sequence[Layer], new: Sequence[Tensor | None], moments: str = "zero") -> None:
         """Give the weights their new masks, and the optimizer state with them."""
-        wanted: dict[int, tuple[Weight, Tensor]] = {}
-        for layer, mask in zip(layers, masks, strict=True):
-            if mask is not None:
-                if id(layer.source) not in wanted:
-                    wanted[id(layer.source)] = layer.source, mask_of(layer.source).clone()
-                layer.put(wanted[id(layer.source)][1], mask)
-        for weight, whole in wanted.values():
-            grown = whole & ~mask_of(weight) if moments == "mean" else None
-            become(weight, None, whole)
-            self._settle(weight, grown)
+        for weight, grown in masks.change(layers, new):
+            self._settle(weight, grown if moments == "mean" else None)
 
     def _settle(self, weight: Weight, grown: Tensor | None = None) -> None:
         """Let the optimizer state have the mask of its weight."""
@@ -263,30 +266,24 @@ class Method:
         return Masked() if self.format is None or parameter.dim() != 2 else self.format
 
     def _ask(self) -> None:
-        """Ask for dense gradients if the next step needs them."""
-        self.gradients.ask(self.needs_gradient and self.due(self.steps + 1))
+        """Ask for the dense gradients of the next step if the next update needs them."""
+        ahead = range(1, self.gradient_steps + 1)
+        self.gradients.ask(self.needs_gradient and any(self.due(self.steps + steps) for steps in ahead))
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not _has_closure(args, kwargs):
+        if not checks.has_closure(args, kwargs):
             self.gradients.take()
 
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        if _has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
+        if checks.has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
             for weight in self.gradients.weights:
                 self._settle(weight)
         for weight in self.gradients.weights:
             if is_sharded(weight.parameter):
                 clear(weight.parameter, weight.parameter)
-
-    def _mean(self, grad: Tensor) -> Tensor:
-        if self._alone():
-            return grad
-        grad = grad.clone()
-        dist.all_reduce(grad, group=self.group)
-        return grad.div_(dist.get_world_size(self.group))
 
     # -- what a user asks
 
@@ -315,13 +312,13 @@ class Method:
     def state_dict(self) -> dict[str, Any]:
         """Everything but the weights and the optimizer's state: steps, masks, random numbers, history, and what a
         method remembers of its layers."""
-        extra = {layer.name: dict(layer.extra) for layer in self.layers}
         return {
             "steps": self.steps,
             "rng": self.rng.get_state(),
             "budgets": {layer.name: layer.budget for layer in self.layers},
             "masks": {layer.name: layer.mask.clone() for layer in self.layers},
-            "extra": extra,
+            "extra": {layer.name: dict(layer.extra) for layer in self.layers},
+            "gradients": self.gradients.state_dict(),
             "history": self.history.state_dict(),
         }
 
@@ -339,20 +336,15 @@ class Method:
         self.history.load_state_dict(state["history"])
         self._stepped = False
         self._ask()
+        self.gradients.load_state_dict(state.get("gradients", {}))
 
     def close(self) -> None:
         """Let go of the optimizer: masks stay as they are, the model trains on as any sparse model."""
         for hook in self._hooks:
             hook.remove()
         self.gradients.ask(False)
-        _log.debug("%s closed at step %d", type(self).__name__, self.steps)
 
     def __repr__(self) -> str:
         kept, size = sum(layer.kept for layer in self.layers), sum(layer.size for layer in self.layers)
         sparsity = 1 - kept / max(size, 1)
         return f"{type(self).__name__}({len(self.layers)} layers, step {self.steps:,}, sparsity {sparsity:.2%})"
-
-
-def _has_closure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Was ``optimizer.step`` given a function that computes the gradient? (The optimizer itself may come first.)"""
-    return kwargs.get("closure") is not None or any(callable(a) for a in args)

@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gossamer.scores import Score
 from gossamer.train.layers import Layer
 from gossamer.train.shards import is_sharded
 
 
 def settings(
-    method: str, sparsity: float, every: int, until: float | None, fraction: float, init: str | None, moments: str,
-    dynamic: bool,
+    method: str, *, sparsity: float | None, every: float, start: float, until: float | None, fraction: float,
+    init: str | None, moments: str, dynamic: bool,
 ) -> None:  # fmt: skip
     """Refuse settings that could only fail later."""
-    if isinstance(sparsity, bool) or not isinstance(sparsity, (int, float)) or not 0 <= sparsity < 1:
+    if sparsity is not None and not (_is_number(sparsity) and 0 <= sparsity < 1):
         raise ValueError(f"{method}: sparsity={sparsity!r} must be from 0 to below 1, such as 0.9")
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+    if not (_is_number(every) and every >= 1):
         raise ValueError(f"{method}: every={every!r} must be a number of optimizer steps, from 1")
-    if until is not None and not until >= 0:
+    if not (_is_number(start) and start >= 0):
+        raise ValueError(f"{method}: start={start!r} must be a number of optimizer steps")
+    if until is not None and not (_is_number(until) and until >= 0):
         raise ValueError(f"{method}: until={until!r} must be a number of optimizer steps")
     if dynamic and until is None:
         raise ValueError(f"{method}: give until=..., the last step at which masks change; about 75 % of all steps")
+    if until is not None and start > until:
+        raise ValueError(f"{method}: start={start!r} is after until={until!r}")
     if not 0 <= fraction <= 1:
         raise ValueError(f"{method}: fraction={fraction!r} must be from 0 to 1")
     if init not in (None, "rescale", "kaiming"):
         raise ValueError(f"{method}: init={init!r} must be 'rescale', 'kaiming' or None")
     if moments not in ("mean", "zero"):
         raise ValueError(f"{method}: moments={moments!r} must be 'mean' or 'zero'")
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def options(method: str, refuses: Mapping[str, str], **given: Any) -> None:
+    """Refuse options that a method says make no sense for it."""
+    for name, why in refuses.items():
+        if given.get(name) is not None:
+            raise ValueError(f"{method} takes no {name}: {why}")
+
+
+def score(method: str, score: Score, gradients: bool) -> None:
+    """Refuse a score that needs what the method doesn't have.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> score("RigL", gs.Wanda(), gradients=True)
+    Traceback (most recent call last):
+        ...
+    ValueError: RigL: Wanda() needs inputs, which it doesn't have; scores of weights and gradients do
+    """
+    known = ("grad", "grads") if gradients else ()
+    missing = [need for need in score.needs if need not in known]
+    if missing:
+        works = "weights and gradients" if gradients else "weights alone"
+        needs = " and ".join(missing)
+        raise ValueError(f"{method}: {score} needs {needs}, which it doesn't have; scores of {works} do")
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
@@ -50,7 +86,7 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
     for layer in layers:
         parameter: Any = layer.parameter
         if layer.source.is_sparse:
-            raise ValueError(f"{layer.name} is sparse already: call gs.densify_(model) first, or close the method")
+            raise ValueError(f"{layer.name} is sparse already: close its method, then call gs.densify_(model)")
         if type(parameter) is not nn.Parameter and not is_sharded(parameter):
             kind = type(parameter).__name__
             raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters, and on FSDP2's")
@@ -89,3 +125,8 @@ def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator,
         return weight * (mask.shape[1] / inputs).sqrt()
     draw = torch.randn(weight.shape, generator=rng, dtype=torch.float32)
     return draw.to(weight) * (gain / inputs).sqrt()
+
+
+def has_closure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Was ``optimizer.step`` given a function that computes the gradient? (The optimizer itself may come first.)"""
+    return kwargs.get("closure") is not None or any(callable(a) for a in args)

@@ -31,7 +31,7 @@ def er(shapes: Sequence[Sequence[int]]) -> list[float]:
     >>> er([(100, 10), (10, 10)])
     [0.11, 0.2]
     """
-    return [(s[0] + s[1]) / (s[0] * s[1]) for s in shapes]
+    return [(s[0] + s[1]) / max(s[0] * s[1], 1) for s in shapes]
 
 
 def erk(shapes: Sequence[Sequence[int]]) -> list[float]:
@@ -42,7 +42,7 @@ def erk(shapes: Sequence[Sequence[int]]) -> list[float]:
     >>> erk([(8, 4, 3, 3)]) == [(8 + 4 + 3 + 3) / (8 * 4 * 3 * 3)]
     True
     """
-    return [sum(s) / math.prod(s) for s in shapes]
+    return [sum(s) / max(math.prod(s), 1) for s in shapes]
 
 
 DISTRIBUTIONS: dict[str, Distribution] = {"uniform": uniform, "er": er, "erk": erk}
@@ -83,11 +83,17 @@ def budgets(
     sizes = [math.prod(shape) for shape in shapes]
     least = [min(1, size) for size in sizes] if least is None else list(least)
     if not isinstance(distribution, str) and not callable(distribution):
+        if not all(0 <= one < 1 for one in distribution):
+            raise ValueError(f"every sparsity must be from 0 to below 1, got {list(distribution)}")
         return [max(kept(s, size), low) for s, size, low in zip(distribution, sizes, least, strict=True)]
     if not callable(distribution) and distribution not in DISTRIBUTIONS:
         names = ", ".join(DISTRIBUTIONS)
         raise ValueError(f"distribution={distribution!r} is not known; choose from {names}, or give {{glob: sparsity}}")
+    if not sum(sizes):  # no layers, or empty ones: their densities mean nothing
+        return [0 for _ in sizes]
     relative = (distribution if callable(distribution) else DISTRIBUTIONS[distribution])(shapes)
+    if not all(0 < one < math.inf for one in relative):
+        raise ValueError(f"a distribution gives each layer a density above 0, relative to the others; got {relative}")
     total = kept(sparsity, sum(sizes))
     if total < sum(least):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""GMP (Zhu and Gupta 2017): dense at first, then fewer and fewer weights, by magnitude."""
+"""GMP (Zhu and Gupta 2017): dense at first, then fewer and fewer weights, by magnitude or another score."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.patterns import Pattern
 from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer
-from gossamer.train.rules import magnitude, top
+from gossamer.train.rules import select
+from gossamer.train.target import as_target
 
 
 class GMP(Method):
@@ -19,9 +21,11 @@ class GMP(Method):
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`. Sparsity is reached at ``until``.
+        See :class:`gossamer.train.Method`. The sparsity, or the pattern, is reached at ``until``: n:m patterns keep
+        fewer and fewer of m.
     schedule
-        Of the sparsity, from 0: "cubic", "linear", "one-cycle", "cosine" or a function.
+        From dense at ``start``: "cubic", "linear", "one-cycle", "cosine", "decay" or a function; by default what is
+        usual for the pattern, "cubic" for a sparsity.
 
     Examples
     --------
@@ -35,21 +39,31 @@ class GMP(Method):
     ...     print(round(model.weight.sparsity, 4))
     0.7867
     0.9
+    >>> model = torch.nn.Linear(16, 8)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> method = gs.train.GMP(model, optimizer, pattern=gs.VNM("all", 2, 8), every=1, until=4)
+    >>> for _ in range(4):
+    ...     model(torch.randn(4, 16)).square().sum().backward()
+    ...     optimizer.step(); optimizer.zero_grad(); method.step()
+    ...     print(int(model.weight.mask()[0].sum()), end=" ")
+    10 8 6 4
     """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sparsity: float = 0.9,
+        sparsity: float | str | Pattern | None = None,
         *,
-        schedule: str | Schedule = "cubic",
+        pattern: Pattern | str | None = None,
+        schedule: str | Schedule | None = None,
         **options: Any,
     ) -> None:
-        self.schedule = as_schedule(schedule)
-        super().__init__(model, optimizer, sparsity, **{"init": None, **options})
+        wanted = as_target("GMP", sparsity, pattern).pattern
+        self.schedule = as_schedule(schedule or ("cubic" if wanted is None else wanted.schedule))
+        super().__init__(model, optimizer, sparsity, pattern=pattern, **{"init": None, **options})
 
-    def start(self, layer: Layer) -> Tensor:
+    def first_mask(self, layer: Layer) -> Tensor:
         """Everything."""
         return layer.everything()
 
@@ -57,13 +71,20 @@ class GMP(Method):
         """Every so often, and at the end."""
         return super().due(step) or step == self.until
 
+    @property
+    def done(self) -> float:
+        """Which share of the way to the sparsity, or to the pattern, is done."""
+        now = at_step(self.schedule, self.steps - self.start, (self.until or 0) - self.start, 0.0, 1.0)
+        return min(max(now, 0.0), 1.0)
+
     def apply(self) -> None:
         """Update all masks for the sparsity of this step."""
-        now = min(max(at_step(self.schedule, self.steps, self.until or 0, 0.0, self.sparsity), 0.0), self.sparsity)
-        for layer, budget in zip(self.layers, self.budgets(now), strict=True):
-            layer.budget = budget
+        if self.pattern is None:
+            for layer, budget in zip(self.layers, self.budgets(self.done * self.sparsity), strict=True):
+                layer.budget = budget
         super().apply()
 
     def update(self, layer: Layer) -> Tensor:
-        """The largest of what is left."""
-        return top(magnitude(layer), layer.budget, layer.mask)
+        """The highest scores of what is left."""
+        pattern = None if layer.pattern is None else layer.pattern.towards(self.done)
+        return select(layer, self.saliency(layer), layer.mask, pattern)

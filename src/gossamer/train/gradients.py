@@ -1,16 +1,17 @@
-"""Dense gradients for an update: taken in the one step before it, and made whole layer by layer.
+"""Dense gradients for an update: taken in the steps before it (one, or more to average), and made layer by layer.
 
 How depends on how a weight is stored:
 
 - Masked: backward gives all positions anyway; they are collected on their way to ``.grad``, which has the kept ones.
-- A smaller format, in ``nn.Linear``: the gradient is never dense. Its two factors, the inputs and the gradients of the
-  outputs, are kept, and multiplied when the layer's turn has come. Elsewhere as for Masked.
+- A smaller format, in ``nn.Linear``: the gradient of one step is never dense. Its two factors, the inputs and the
+  gradients of the outputs, are kept, and multiplied when the layer's turn has come. A mean of several steps is dense.
+  Elsewhere as for Masked.
 - Sharded by FSDP: each rank keeps its reduced rows; they are gathered when the layer's turn has come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,17 +20,27 @@ from torch import Tensor, nn
 from gossamer.models.modules import dense_class
 from gossamer.models.weights import Weight
 from gossamer.train.layers import Layer
-from gossamer.train.shards import clear, is_sharded, whole
+from gossamer.train.shards import clear, is_sharded, shard_like, whole
 
 
 class Gradients:
-    """The dense gradients of some layers; ``mean`` averages one over the ranks."""
+    """The dense gradients of some layers, of one step or averaged over several.
 
-    def __init__(self, layers: Sequence[Layer], mean: Callable[[Tensor], Tensor]) -> None:
+    Parameters
+    ----------
+    layers
+        Whose gradients.
+    mean
+        Averages a gradient over the ranks.
+    several
+        Are gradients of several steps averaged?
+    """
+
+    def __init__(self, layers: Sequence[Layer], mean: Callable[[Tensor], Tensor], several: bool = False) -> None:
         self.weights = list({id(layer.parameter): layer.source for layer in layers}.values())
-        self._mean = mean
+        self._mean, self._several = mean, several
         self._wanted = False
-        self._kept: dict[int, Any] = {}  # dense, or the reduced rows of a sharded one
+        self._sums: dict[int, tuple[Any, int]] = {}  # dense, or the reduced rows of a sharded one; number of steps
         self._factors = {
             id(w.parameter): Factors(w, modules)
             for w in self.weights
@@ -37,9 +48,10 @@ class Gradients:
         }
 
     def ask(self, wanted: bool) -> None:
-        """From now on keep dense gradients, or stop; what was kept is forgotten."""
+        """From now on keep dense gradients, or stop and forget what was kept."""
         self._wanted = wanted
-        self._kept.clear()
+        if not wanted:
+            self._sums.clear()
         for weight in self.weights:
             factors = self._factors.get(id(weight.parameter))
             if factors is not None:
@@ -61,22 +73,49 @@ class Gradients:
                 weight.held.collects = True  # type: ignore[union-attr]
             if is_sharded(parameter):
                 if self._wanted:
-                    self._kept[id(parameter)] = parameter.grad.detach().clone()
+                    self._add(parameter, parameter.grad.detach().clone())
                 clear(parameter.grad, parameter)
             elif weight.held is not None and weight.held.collected is not None:
-                self._kept[id(parameter)] = self._mean(weight.held.collected)
+                self._add(parameter, self._mean(weight.held.collected))
                 weight.held.collected = None
-        return bool(self._kept)
+            elif factors is not None and self._several and (product := factors.product()) is not None:
+                self._add(parameter, self._mean(product))
+        return bool(self._sums)
+
+    def _add(self, parameter: Any, grad: Any) -> None:
+        """Add the gradient of a step; several are summed in float32 at least."""
+        total, count = self._sums.get(id(parameter), (None, 0)) if self._several else (None, 0)
+        if self._several:
+            grad = grad.to(torch.promote_types(grad.dtype, torch.float32))
+        self._sums[id(parameter)] = grad if total is None else total + grad, count + 1
 
     @torch.no_grad()
     def of(self, parameter: Any) -> Tensor | None:
-        """The gradient of the last step at every position of a weight, if it was taken; and forget it."""
-        kept = self._kept.pop(id(parameter), None)
-        if kept is not None:
-            return whole(kept) if is_sharded(kept) else kept
+        """The gradient at every position of a weight, averaged over the steps that were taken; and forget it."""
+        total, count = self._sums.pop(id(parameter), (None, 0))
+        if total is not None:
+            total = whole(total) if is_sharded(total) else total
+            return total if count == 1 else total / count
         factors = self._factors.get(id(parameter))
         product = None if factors is None else factors.product()
         return None if product is None else self._mean(product)
+
+    def state_dict(self) -> dict[str, tuple[Tensor, int]]:
+        """Sums so far and their numbers of steps, by the name of the weight: empty unless several are averaged."""
+        if not self._several:
+            return {}
+        found = {w.name: self._sums[id(w.parameter)] for w in self.weights if id(w.parameter) in self._sums}
+        return {name: (whole(x) if is_sharded(x) else x.clone(), count) for name, (x, count) in found.items()}
+
+    def load_state_dict(self, state: Mapping[str, tuple[Tensor, int]]) -> None:
+        """Continue from there."""
+        self._sums.clear()
+        for weight in self.weights:
+            if weight.name in state:
+                total, count = state[weight.name]
+                total = total.to(weight.parameter.device)
+                shared = shard_like(total, weight.parameter) if is_sharded(weight.parameter) else total
+                self._sums[id(weight.parameter)] = shared, count
 
 
 class Factors:

@@ -53,8 +53,8 @@ class History:
             out[layer.name] = {
                 "density": nnz / layer.size,
                 "churn": self.churn[layer.name],
-                "neurons": layer.neurons,
-                "ablated": layer.neurons - active,
+                "neurons": layer.outputs,
+                "ablated": layer.outputs - active,
                 "fan_in": int(each.max()),
                 "explored": self.explored(layer),
             }
@@ -67,7 +67,7 @@ class History:
         out: dict[str, dict[str, dict[str, list[float]]]] = {what: {} for what in CURVES}
         for row in self.rows:
             layer = of[row["layer"]]
-            density, ablated = row["kept"] / layer.size, 1 - row["active"] / max(layer.neurons, 1)
+            density, ablated = row["kept"] / layer.size, 1 - row["active"] / max(layer.outputs, 1)
             for what, share in zip(CURVES, (density, row["churn"], ablated, row["explored"]), strict=True):
                 line = out[what].setdefault(layer.name, {"step": [], "value": []})
                 line["step"].append(row["step"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,16 @@ class HardConcrete(Straight):
     >>> model.weight.sparsity > 0.9
     True
     """
+
+    refuses: ClassVar[Mapping[str, str]] = {
+        "pattern": "its gates decide, one by one",
+        "score": "its gates decide",
+    }
+
+    @property
+    def fixed(self) -> bool:
+        """Gates, and with them values, are fixed by their means."""
+        return False
 
     def __init__(
         self,

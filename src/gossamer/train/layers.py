@@ -1,62 +1,48 @@
-"""What a method works on: weights, each seen as a matrix of neurons x inputs."""
+"""What a method works on: the layers of `gossamer.methods`, with their masks and what the method knows about them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from gossamer import methods
 from gossamer.formats import Format
-from gossamer.models.names import LAYERS, Where, chosen, inputs_first, layer_weights
+from gossamer.methods.survey import OTHER, Left, Survey, survey
+from gossamer.models.names import Where, chosen
 from gossamer.models.weights import Weight
+from gossamer.patterns import Pattern
 from gossamer.train.shards import become_rows, is_sharded, whole, whole_mask
 
 
-@dataclass
-class Layer:
-    """One matrix of weights: all of a parameter, or a third of an attention's in-projection.
+@dataclass(eq=False)
+class Layer(methods.Layer):
+    """One matrix of weights: all of a parameter, a third of an attention's in-projection, or one expert.
 
-    ``weight``, ``mask`` and ``grad`` are matrices of neurons x inputs; rules read them and return a mask.
+    ``weight``, ``mask`` and ``grad`` are matrices [outputs, inputs]; rules read them and return a mask.
     """
 
-    name: str
-    source: Weight
-    shape: tuple[int, ...]  # outputs, inputs, kernel
-    rows: slice | None = None  # of the parameter
-    turned: bool = False  # the parameter stores inputs first
     last: bool = False
+    """Is it the last layer of the model?"""
     budget: int = 0
+    """How many weights it keeps."""
+    pattern: Pattern | None = None
+    """Which positions it may keep; None: any, as many as the budget."""
+    offset: int = 0
+    """The place of its first weight among those of all layers."""
     grad: Tensor | None = None
+    """The gradient at every position, while masks are updated."""
     rng: torch.Generator = field(default_factory=torch.Generator, repr=False)
-    extra: dict[str, Any] = field(default_factory=dict, repr=False)  # what a method remembers
-
-    @property
-    def parameter(self) -> Any:
-        """What an optimizer trains."""
-        return self.source.parameter
-
-    @property
-    def neurons(self) -> int:
-        """Number of outputs."""
-        return self.shape[0]
-
-    @property
-    def fan_in(self) -> int:
-        """Number of inputs of a neuron when dense."""
-        return self.size // max(self.neurons, 1)
-
-    @property
-    def size(self) -> int:
-        """Number of weights when dense."""
-        return torch.Size(self.shape).numel()
+    extra: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What a method remembers; part of its state."""
 
     @property
     def weight(self) -> Tensor:
         """The weights, zero where the mask is False."""
-        return self.matrix(dense_of(self.source))
+        return self.matrix(self.dense())
 
     @property
     def mask(self) -> Tensor:
@@ -68,20 +54,13 @@ class Layer:
         """How many weights are kept."""
         return int(torch.count_nonzero(self.mask))
 
+    def dense(self) -> Tensor:
+        """All values of the parameter; of a sharded one, gathered from all ranks."""
+        return dense_of(self.source)
+
     def everything(self) -> Tensor:
         """A mask that keeps all."""
-        return torch.ones(self.neurons, self.fan_in, dtype=torch.bool, device=self.parameter.device)
-
-    def matrix(self, tensor: Tensor) -> Tensor:
-        """This layer's part of a dense tensor of the parameter's shape, as neurons x inputs."""
-        part = tensor if self.rows is None else tensor[self.rows]
-        return (part.transpose(0, 1) if self.turned else part).reshape(self.neurons, self.fan_in).contiguous()
-
-    def put(self, target: Tensor, matrix: Tensor) -> None:
-        """Write a matrix of neurons x inputs into a dense tensor of the parameter's shape."""
-        part = target if self.rows is None else target[self.rows]
-        part = part.transpose(0, 1) if self.turned else part
-        part.copy_(matrix.view(part.shape))
+        return torch.ones(self.outputs, self.inputs, dtype=torch.bool, device=self.parameter.device)
 
 
 def mask_of(weight: Weight) -> Tensor:
@@ -102,43 +81,43 @@ def become(weight: Weight, values: Tensor | None, mask: Tensor, format: Format |
         weight.become(dense_of(weight) if values is None else values, mask, format)
 
 
-def find_layers(model: nn.Module, where: Where, skip: Sequence[str], first: bool, last: bool) -> list[Layer]:
-    """Return the layers to make sparse, in the order of the model.
+def find_layers(
+    model: nn.Module, where: Where = None, skip: Sequence[str] | str = (), first: bool = False, last: bool = False
+) -> tuple[list[Layer], list[Left]]:
+    """The layers to make sparse, in the order of the model, and the parameters that are left dense, with the reason.
 
-    Left alone: depthwise and grouped transposed convolutions, weights tied to something else (an embedding), frozen
-    weights, and all that is not linear, convolution or an attention's projection (LSTM, GRU, norms).
+    Parameters
+    ----------
+    model
+        Any module; see `gossamer.methods.survey` for what is taken.
+    where, skip
+        Names to take, and names to leave.
+    first, last
+        Leave the first layer of the model dense, or the last.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layers, left = find_layers(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Linear(4, 2)), last=True)
+    >>> [layer.name for layer in layers], [one.name for one in left]
+    (['0.weight'], ['0.bias', '1.bias', '1.weight'])
     """
-    weights = layer_weights(model)
-    names = [n for n, w in weights.items() if all(_suits(module) for module, _ in w.places)]
-    names = [n for n in names if weights[n].parameter.requires_grad]
-    picked = chosen(names, where)
-    for glob in skip:
-        out = set(chosen(weights, glob))
-        picked = [n for n in picked if n not in out]
-    if names and first:
-        picked = [n for n in picked if n != names[0]]
-    if names and last:
-        picked = [n for n in picked if n != names[-1]]
-    layers = [layer for n in picked for layer in _split(n, weights[n])]
-    for layer in layers:
-        layer.last = layer.name == names[-1]
-    return layers
+    usual = _names(survey(model, trained=True))
+    found = survey(model, where, trained=True)
+    names = [*_names(found), *(one.name for one in found.left)]
+    out = {name for glob in ([skip] if isinstance(skip, str) else skip) for name in chosen(names, glob)}
+    out |= set(usual[:1] if first else ()) | set(usual[-1:] if last else ())
+    taken = [layer for layer in found.layers if layer.parameter_name not in out]
+    sizes = {layer.parameter_name: layer.source.shape.numel() for layer in found.layers}
+    left = [*found.left, *(Left(name, size, OTHER) for name, size in sizes.items() if name in out)]
+    return [_extended(layer, layer.name == usual[-1] if usual else False) for layer in taken], left
 
 
-def _suits(module: nn.Module) -> bool:
-    groups = getattr(module, "groups", 1)
-    if groups > 1 and (getattr(module, "transposed", False) or groups == getattr(module, "in_channels", 0)):
-        return False
-    return isinstance(module, (*LAYERS, nn.MultiheadAttention)) or inputs_first(module)
+def _names(found: Survey) -> list[str]:
+    """The parameters that are taken, each once."""
+    return list(dict.fromkeys(layer.parameter_name for layer in found.layers))
 
 
-def _split(name: str, weight: Weight) -> list[Layer]:
-    module, shape = weight.module, tuple(weight.shape)
-    if name.endswith("in_proj_weight"):
-        each = shape[0] // 3
-        parts = ((f"{name}[{part}]", slice(i * each, (i + 1) * each)) for i, part in enumerate("qkv"))
-        return [Layer(part, weight, (each, *shape[1:]), rows=rows) for part, rows in parts]
-    turned = bool(getattr(module, "transposed", False)) or inputs_first(module)
-    if turned:
-        shape = (shape[1], shape[0], *shape[2:])
-    return [Layer(name, weight, shape, turned=turned)]
+def _extended(layer: methods.Layer, last: bool) -> Layer:
+    known = {one.name: getattr(layer, one.name) for one in fields(methods.Layer)}
+    return Layer(**known, last=last)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from gossamer.patterns import Pattern
 from gossamer.schedules import at_step, cubic
 from gossamer.scores import Movement as Score
 from gossamer.train.layers import Layer
-from gossamer.train.rules import top
+from gossamer.train.rules import comparable, top
 from gossamer.train.straight import Straight
 
 
 class Movement(Straight):
-    """Prune by movement, for fine-tuning: sparsity grows along a cubic to ``until``.
+    """Prune by movement, for fine-tuning: sparsity grows along a cubic to ``until``, then masks are fixed.
 
     Parameters
     ----------
@@ -35,8 +37,14 @@ class Movement(Straight):
     0.75
     """
 
+    refuses: ClassVar[Mapping[str, str]] = {"score": "it chooses by movement; GMP prunes gradually by any score"}
+
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: float = 0.9, **options: Any
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sparsity: float | str | Pattern | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(model, optimizer, sparsity, **{"init": None, "distribution": "uniform", **options})
 
@@ -49,7 +57,9 @@ class Movement(Straight):
         """The weights of largest movement."""
         if "movement" not in layer.extra:
             return layer.everything()
-        now = at_step(cubic, self.steps + 1, self.until or 0, 0.0, self.sparsity)
-        share = 0.0 if self.sparsity == 0 else now / self.sparsity
+        start, until = self.start, self.until or 0
+        share = max(at_step(cubic, self.steps + 1 - start, until - start, 0.0, 1.0), 0.0)
+        if layer.pattern is not None:
+            return layer.pattern.towards(share).select(comparable(layer.extra["movement"]))
         count = layer.size - round(share * (layer.size - layer.budget))
         return top(layer.extra["movement"], count)

@@ -29,11 +29,9 @@ class Null(Method):
 
     dynamic = False
 
-    def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: float = 0.0, **options: Any
-    ) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: Any = 0.0, **options: Any) -> None:
         super().__init__(model, optimizer, sparsity, **{**options, "init": None})
 
-    def start(self, layer: Layer) -> Tensor:
+    def first_mask(self, layer: Layer) -> Tensor:
         """Everything."""
         return layer.everything()

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import ClassVar
 
-from gossamer.train.base import Method
-from gossamer.train.layers import Layer
-from gossamer.train.rules import exchange, gradient, magnitude
+from gossamer.train.exchange import Exchange
+from gossamer.train.growth import Growth
 
 
-class RigL(Method):
-    """Rigged lottery: the smallest weights go, those with the largest gradients come.
+class RigL(Exchange):
+    """Rigged lottery: the smallest weights are dropped, those with the largest gradients grow.
 
     Parameters
     ----------
-    model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`.
+    model, optimizer, sparsity, growth, options
+        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`.
 
     Examples
     --------
@@ -25,8 +24,4 @@ class RigL(Method):
     RigL(1 layers, step 0, sparsity 90.00%)
     """
 
-    needs_gradient = True
-
-    def update(self, layer: Layer) -> Tensor:
-        """Exchange a share of the weights."""
-        return exchange(layer, int(self.share * layer.kept), drop=magnitude, grow=gradient)
+    usual: ClassVar[Growth] = Growth()

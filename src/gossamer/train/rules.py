@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from gossamer.patterns._rank import keep_top
+from gossamer.methods import scores_of
+from gossamer.patterns import Pattern
+from gossamer.patterns._rank import keep_top, tame
+from gossamer.scores import Score
 from gossamer.train.layers import Layer
 
 #: A score for every position of a layer, neurons x inputs; higher stays, or grows first.
@@ -30,21 +34,39 @@ def gradient(layer: Layer) -> Tensor:
 
 def random(layer: Layer) -> Tensor:
     """Chance, from the method's own seed: the same on all ranks, and after a resume."""
-    draw = torch.rand(layer.neurons, layer.fan_in, generator=layer.rng)
+    draw = torch.rand(layer.outputs, layer.inputs, generator=layer.rng)
     return draw.to(layer.parameter.device)
+
+
+def rate(score: Score, layer: Layer, weight: Tensor, drawn: int = 0) -> Tensor:
+    """Any score of a matrix of a layer, with the layer's gradient if it has one.
+
+    Parameters
+    ----------
+    score, layer, weight
+        The score, and the matrix [outputs, inputs] to score.
+    drawn
+        Numbers that a random score has drawn before.
+    """
+    grad = layer.grad
+    known = {} if grad is None else {"grad": grad, "grads": grad.unsqueeze(0)}
+    return scores_of(score, weight, offset=layer.offset + drawn, **known)
 
 
 def exchange(layer: Layer, count: int, drop: Rule = magnitude, grow: Rule = gradient) -> Tensor:
     """Drop the ``count`` weights of lowest score, grow as many; what was dropped just now may come back (as in RigL).
+
+    In a layer with a pattern, what stays ranks before what grows, and the pattern selects; see :func:`staying` for
+    what is dropped together.
 
     Parameters
     ----------
     layer
         Whose mask is changed.
     count
-        How many weights go.
+        How many weights are dropped; at most, where they are dropped in units.
     drop, grow
-        Scores: of what is kept the lowest go, of what is not the highest come.
+        Scores: of what is kept the lowest are dropped, of what is not the highest grow.
 
     Returns
     -------
@@ -60,9 +82,91 @@ def exchange(layer: Layer, count: int, drop: Rule = magnitude, grow: Rule = grad
     >>> layer = Layer("w", weight, (1, 4), grad=torch.tensor([[0.0, 0.0, -3.0, 2.0]]))
     >>> exchange(layer, 1).int()
     tensor([[1, 0, 1, 0]], dtype=torch.int32)
+    >>> layer.pattern = gs.NM(1, 2)  # its first group loses a weight; the second has nothing that stays
+    >>> exchange(layer, 1).int()
+    tensor([[1, 0, 1, 0]], dtype=torch.int32)
     """
-    stay = top(drop(layer), layer.kept - count, layer.mask)
-    return stay | top(grow(layer).masked_fill(stay, -torch.inf), count)
+    scores = drop(layer)
+    if layer.pattern is None:
+        stay = top(scores, layer.kept - count, layer.mask)
+        return stay | top(grow(layer).masked_fill(stay, -torch.inf), count)
+    stay = staying(layer, layer.pattern, count, scores)
+    return layer.pattern.select(in_order(stay, scores, grow(layer)))
+
+
+def select(layer: Layer, scores: Tensor, among: Tensor | None = None, pattern: Pattern | None = None) -> Tensor:
+    """The mask of the highest scores: in the pattern (None: the layer's), or as many as the layer's budget.
+
+    Positions in ``among`` rank before all others.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> from gossamer.train.layers import Layer
+    >>> layer = Layer("w", gs.nn.all_weights(torch.nn.Linear(4, 1))["weight"], (1, 4), budget=1)
+    >>> select(layer, torch.tensor([[1.0, 2.0, 3.0, 4.0]])).int()
+    tensor([[0, 0, 0, 1]], dtype=torch.int32)
+    >>> select(layer, torch.tensor([[1.0, 2.0, 3.0, 4.0]]), pattern=gs.NM(1, 2)).int()
+    tensor([[0, 1, 0, 1]], dtype=torch.int32)
+    """
+    pattern = pattern or layer.pattern
+    if pattern is None:
+        return top(scores, layer.budget, among)
+    scores = comparable(scores)
+    return pattern.select(scores if among is None else in_order(among, scores, torch.zeros_like(scores)))
+
+
+def staying(layer: Layer, pattern: Pattern, count: int, scores: Tensor) -> Tensor:
+    """Which kept weights of a layer stay when at most ``count`` of lowest score are dropped.
+
+    Weights that a pattern keeps together are dropped together: blocks, those of lowest mean. Where rows share columns
+    (V:N:M), one half of what is dropped are shared columns, the other half single weights; else the sum over the rows
+    of a block would keep the columns of the first mask for ever.
+    """
+    mask, choice = layer.mask, pattern.choice(layer.outputs)
+    if pattern.unit != (1, 1):
+        return mask & ~_lowest_units(mask, scores, pattern.unit, count)
+    if choice is not None and choice.shared is not None:
+        columns = _lowest_units(mask, scores, (choice.rows, 1), count // 2)
+        gone = int(torch.count_nonzero(columns & mask))
+        mask, count = mask & ~columns, min(count - gone, count - count // 2)
+    return top(scores, int(torch.count_nonzero(mask)) - count, mask)
+
+
+def _lowest_units(mask: Tensor, scores: Tensor, unit: tuple[int, int], count: int) -> Tensor:
+    """The units of lowest mean score over their kept weights, as many as have at most ``count`` kept weights."""
+    rows, columns = mask.shape
+    height, width = min(unit[0], rows), min(unit[1], columns)
+    edges = (0, -columns % width, 0, -rows % height)
+    shape = (-(-rows // height), height, -(-columns // width), width)
+    kept = pad(mask, edges).view(shape).sum((1, 3))
+    total = pad(comparable(scores).double().masked_fill(~mask, 0.0), edges).view(shape).sum((1, 3))
+    mean = torch.where(kept > 0, total / kept.clamp(min=1), torch.inf).reshape(-1)
+    order = mean.argsort(stable=True)
+    chosen = torch.zeros_like(mean, dtype=torch.bool)
+    chosen[order] = (kept.reshape(-1)[order].cumsum(0) <= count) & mean[order].isfinite()
+    units = chosen.view(shape[0], shape[2])
+    return units.repeat_interleave(height, 0)[:rows].repeat_interleave(width, 1)[:, :columns]
+
+
+def in_order(first: Tensor, scores: Tensor, others: Tensor) -> Tensor:
+    """Scores for a pattern by which positions in ``first`` rank before all others: from 2 to 3, the others 0 to 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> in_order(torch.tensor([True, True, False]), torch.tensor([1.0, 5.0, 0.0]), torch.tensor([0.0, 0.0, 90.0]))
+    tensor([2.2000, 3.0000, 1.0000], dtype=torch.float64)
+    """
+    return torch.where(first, 2 + _from_0_to_1(scores), _from_0_to_1(others))
+
+
+def _from_0_to_1(scores: Tensor) -> Tensor:
+    scores = tame(comparable(scores).double())
+    if not scores.numel():
+        return scores
+    low, high = scores.aminmax()
+    return (scores - low) / (high - low).clamp(min=torch.finfo(torch.float64).tiny)
 
 
 def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:

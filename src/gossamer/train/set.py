@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import ClassVar
 
-from gossamer.train.base import Method
-from gossamer.train.layers import Layer
-from gossamer.train.rules import exchange, magnitude, random
+from gossamer.train.exchange import Exchange
+from gossamer.train.growth import Growth
 
 
-class SET(Method):
-    """Sparse evolutionary training: the smallest weights go, random ones come.
+class SET(Exchange):
+    """Sparse evolutionary training: the smallest weights are dropped, random ones grow.
 
     Parameters
     ----------
-    model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`.
+    model, optimizer, sparsity, growth, options
+        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`.
 
     Examples
     --------
@@ -25,6 +24,4 @@ class SET(Method):
     SET(1 layers, step 0, sparsity 90.00%)
     """
 
-    def update(self, layer: Layer) -> Tensor:
-        """Exchange a share of the weights."""
-        return exchange(layer, int(self.share * layer.kept), drop=magnitude, grow=random)
+    usual: ClassVar[Growth] = Growth(score=None)

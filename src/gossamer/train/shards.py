@@ -34,11 +34,17 @@ def local(tensor: Any) -> Tensor:
     return rows
 
 
-def rows_of(full: Tensor, like: Any) -> Tensor:
-    """This rank's rows of a tensor that every rank has."""
+def shard_like(full: Tensor, like: Any) -> Any:
+    """A tensor that every rank has, sharded as another one."""
     from torch.distributed.tensor import distribute_tensor
 
-    return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None).to_local()
+    return distribute_tensor(full, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def rows_of(full: Tensor, like: Any) -> Tensor:
+    """This rank's rows of a tensor that every rank has."""
+    rows: Tensor = shard_like(full, like).to_local()
+    return rows
 
 
 def whole_mask(parameter: Any) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from gossamer.patterns._rank import keep_top_rows
 from gossamer.train.base import Method
 from gossamer.train.distributions import in_rows
 from gossamer.train.fan_in import constant_fan_in
+from gossamer.train.growth import as_growth
 from gossamer.train.layers import Layer
 from gossamer.train.rules import random, top
 
@@ -36,6 +38,8 @@ class SRigL(Method):
         False keeps every neuron.
     keep_neurons
         Globs of more layers whose neurons are never ablated (several heads, for instance).
+    growth
+        Number of steps before an update over which gradients are averaged, as 8 or "mean of 8 steps".
 
     Examples
     --------
@@ -48,23 +52,29 @@ class SRigL(Method):
     """
 
     needs_gradient = True
+    refuses: ClassVar[Mapping[str, str]] = {
+        "pattern": "it keeps a constant fan-in with neurons ablated; RigL takes any pattern",
+        "score": "it drops by magnitude and grows by gradient; RigL takes any score",
+    }
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sparsity: float = 0.9,
+        sparsity: float | None = None,
         *,
         gamma: float = 0.95,
         min_salient: int = 12,
         ablation: bool = True,
         keep_neurons: tuple[str, ...] | list[str] | str = (),
+        growth: int | str = 1,
         **options: Any,
     ) -> None:
         if not 0 <= gamma <= 1:
             raise ValueError(f"SRigL: gamma={gamma!r} must be from 0 to 1, the share of the fan-in that is salient")
         self.gamma, self.min_salient, self.ablation = gamma, min_salient, ablation
         self._keep = [keep_neurons] if isinstance(keep_neurons, str) else list(keep_neurons)
+        self.gradient_steps = as_growth(growth).steps
         super().__init__(model, optimizer, sparsity, **options)
 
     def ablates(self, layer: Layer) -> bool:
@@ -75,18 +85,18 @@ class SRigL(Method):
 
     def least(self) -> list[int]:
         """One weight a neuron where all neurons stay."""
-        return [1 if self.ablates(layer) else layer.neurons for layer in self.layers]
+        return [1 if self.ablates(layer) else layer.outputs for layer in self.layers]
 
     def budgets(self, sparsity: float) -> list[int]:
         """Whole multiples of the neurons that stay."""
         return in_rows(super().budgets(sparsity), [layer.shape for layer in self.layers], self.least())
 
-    def start(self, layer: Layer) -> Tensor:
+    def first_mask(self, layer: Layer) -> Tensor:
         """Random inputs, the same number for each neuron; if there are too few for all, random neurons."""
         scores = random(layer)
-        active = min(layer.neurons, layer.budget)
+        active = min(layer.outputs, layer.budget)
         active = layer.budget // round(layer.budget / active) if self.ablates(layer) else active
-        active = min(active, layer.neurons)
+        active = min(active, layer.outputs)
         mask = keep_top_rows(scores, layer.budget // active)
         return mask & top(scores[:, 0], active)[:, None]
 

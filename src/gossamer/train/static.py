@@ -1,17 +1,28 @@
-"""Static: random masks that never change. What every dynamic method must beat."""
+"""Static: masks that never change. What every dynamic method must beat."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.patterns import Pattern
+from gossamer.scores import Score
 from gossamer.train.base import Method
+from gossamer.train.layers import Layer
+from gossamer.train.rules import select
 
 
 class Static(Method):
-    """Train with the masks drawn at the start.
+    """Train with the masks of the start.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`.
+    score
+        The first masks keep the weights of highest score; None draws them at random.
 
     Examples
     --------
@@ -22,3 +33,19 @@ class Static(Method):
     """
 
     dynamic = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sparsity: float | str | Pattern | None = None,
+        *,
+        score: Score | str | None = None,
+        **options: Any,
+    ) -> None:
+        self._at_random = score is None
+        super().__init__(model, optimizer, sparsity, score=score, **options)
+
+    def first_mask(self, layer: Layer) -> Tensor:
+        """Random, or the weights of highest score."""
+        return super().first_mask(layer) if self._at_random else select(layer, self.saliency(layer))

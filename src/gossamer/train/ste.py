@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.patterns import Pattern
+from gossamer.schedules import Schedule, as_schedule, at_step
+from gossamer.scores import Score, as_score
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
 from gossamer.train.layers import Layer
 from gossamer.train.straight import Straight
@@ -22,6 +24,12 @@ class STE(Straight):
         See :class:`gossamer.train.Method`.
     how
         Any pattern, its short form, or a sparsifier by a score of the weights: "2:4", "90%", "64:2:8".
+        ``pattern=`` and ``score=`` say the same in two.
+    schedule
+        Reach the pattern gradually, from dense at ``start`` to ``until``: "decay", "cubic", "linear" or a function.
+        None: at once.
+    until
+        From this step on masks are fixed; None: they follow the weights to the end.
 
     Examples
     --------
@@ -40,17 +48,42 @@ class STE(Straight):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        how: Pattern | Sparsifier | str = "2:4",
+        how: Pattern | Sparsifier | str | None = None,
+        *,
+        pattern: Pattern | str | None = None,
+        score: Score | str | None = None,
+        schedule: str | Schedule | None = None,
         **options: Any,
     ) -> None:
-        self.how = as_sparsifier(how)
-        if self.how.score.needs:
-            raise ValueError(f"{type(self).__name__}: choose by a score of the weights alone, not {self.how.score}")
+        self.how = _sparsifier(type(self).__name__, how, pattern, score)
+        self.schedule = None if schedule is None else as_schedule(schedule)
+        if schedule is not None and options.get("until") is None:
+            raise ValueError(f"{type(self).__name__}: give until=..., the step at which the schedule ends")
         super().__init__(model, optimizer, 0.0, **{"init": None, "distribution": "uniform", **options})
 
     def choose(self, layer: Layer) -> Tensor:
-        """What the sparsifier says."""
-        return self.how.mask(layer.extra["dense"])
+        """What the sparsifier says; of a gradual one, the looser pattern of this step."""
+        pattern = self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
+        return pattern.select(self.rate(self.how.score, layer, layer.extra["dense"]))
+
+    def _done(self, schedule: Schedule) -> float:
+        """The share of the way that is done after the step under way."""
+        since, steps = self.steps + 1 - self.start, (self.until or 0) - self.start
+        return min(max(at_step(schedule, since, steps, 0.0, 1.0), 0.0), 1.0) if since >= 0 else 0.0
+
+
+def _sparsifier(
+    method: str, how: Pattern | Sparsifier | str | None, pattern: Pattern | str | None, score: Score | str | None
+) -> Sparsifier:
+    """One sparsifier from ``how``, or from a pattern and a score."""
+    if how is not None and pattern is not None:
+        raise ValueError(f"{method}: give one pattern, not {how} and {pattern}")
+    found = as_sparsifier("2:4" if how is None and pattern is None else how or pattern)  # type: ignore[arg-type]
+    if score is not None:
+        found = Sparsifier(found.pattern, as_score(score))
+    if found.score.needs:
+        raise ValueError(f"{method}: choose by a score of the weights alone, not {found.score}")
+    return found
 
 
 class SRSTE(STE):
@@ -69,13 +102,19 @@ class SRSTE(STE):
     >>> model = torch.nn.Linear(16, 8)
     >>> gs.train.SRSTE(model, torch.optim.SGD(model.parameters(), lr=0.1), "2:4")
     SRSTE(1 layers, step 0, sparsity 50.00%)
+
+    Gradual V:N:M, with a fixed mask for the last quarter of 1,000 steps:
+
+    >>> model = torch.nn.Linear(16, 8)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> method = gs.train.SRSTE(model, optimizer, "all:2:8", schedule="decay", until=750)
     """
 
     def __init__(
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        how: Pattern | Sparsifier | str = "2:4",
+        how: Pattern | Sparsifier | str | None = None,
         *,
         decay_out: float = 2e-4,
         **options: Any,

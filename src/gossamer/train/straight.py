@@ -16,8 +16,9 @@ from torch import Tensor
 from gossamer.formats import Format, Masked
 from gossamer.models.state import settled
 from gossamer.models.weights import Weight
+from gossamer.train import checks
 from gossamer.train.base import Method
-from gossamer.train.layers import Layer, become, dense_of
+from gossamer.train.layers import Layer, become, dense_of, mask_of
 from gossamer.train.shards import is_sharded, local, rows_of, whole
 
 
@@ -35,6 +36,11 @@ class Straight(Method):
             raise ValueError(f"{type(self).__name__} trains all weights: format={self.format} would save nothing")
         return Masked()
 
+    @property
+    def fixed(self) -> bool:
+        """Are masks fixed from this step on?"""
+        return self.until is not None and self.steps >= self.until
+
     def choose(self, layer: Layer) -> Tensor:
         """The mask for the next forward pass; ``layer.extra["dense"]`` has all weights."""
         raise NotImplementedError
@@ -47,7 +53,7 @@ class Straight(Method):
         """What the model computes with, where the mask is True."""
         return layer.extra["dense"]
 
-    def start(self, layer: Layer) -> Tensor:
+    def first_mask(self, layer: Layer) -> Tensor:
         """The first mask, from the weights as they are."""
         layer.extra["dense"] = layer.weight.clone()
         return self.choose(layer)
@@ -71,12 +77,13 @@ class Straight(Method):
 
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if any(callable(a) for a in args) or kwargs.get("closure") is not None:
+        if checks.has_closure(args, kwargs):
             raise NotImplementedError(
                 f"{type(self).__name__} opens the weights for optimizer.step(): no closure, please"
             )
-        self._open = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
-        for key, weight in self._open.items():
+        opened = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
+        self._open = {key: (w, mask_of(w).clone() if self.fixed else None) for key, w in opened.items()}
+        for key, weight in opened.items():
             grad = _dense_gradient(weight.parameter)
             dense = torch.zeros_like(grad)
             for layer in self.layers:
@@ -90,13 +97,14 @@ class Straight(Method):
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        for key, weight in self._open.items():
+        for key, (weight, fixed) in self._open.items():
             now = dense_of(weight)
-            values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool)
+            values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed
             for layer in self.layers:
                 if id(layer.source) == key:
                     layer.extra["dense"] = layer.matrix(now).clone()
-                    layer.put(mask, self.choose(layer))
+                    if fixed is None:
+                        layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
             become(weight, values, mask)
             settled(optimizer, weight.parameter)

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.patterns import Pattern
 from gossamer.train.distributions import budgets
 from gossamer.train.layers import Layer
-from gossamer.train.rules import top
+from gossamer.train.rules import select, top
 from gossamer.train.straight import Straight
 
 
@@ -19,9 +20,11 @@ class TopKAST(Straight):
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`; sparsity is that of the forward pass.
+        See :class:`gossamer.train.Method`; sparsity, or the pattern, is that of the forward pass. From ``until`` on
+        masks are fixed; None: they follow the weights to the end.
     backward
-        Sparsity of the set that is updated; below ``sparsity``.
+        Sparsity of the set that is updated, below ``sparsity``: 0.8 by default, or less so that it is at least twice as
+        large as the set of the forward pass.
     penalty
         L2 pull of weights to zero, over the density for those that are updated but not computed with.
 
@@ -39,25 +42,31 @@ class TopKAST(Straight):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        sparsity: float = 0.9,
+        sparsity: float | str | Pattern | None = None,
         *,
-        backward: float = 0.8,
+        backward: float | None = None,
         penalty: float = 1e-4,
         **options: Any,
     ) -> None:
-        if not 0 <= backward <= sparsity:
-            raise ValueError(f"TopKAST: backward={backward!r} must be from 0 to sparsity={sparsity!r}")
         self.backward, self.penalty = backward, penalty
         super().__init__(model, optimizer, sparsity, **{"init": None, **options})
 
+    def _share_out(self, sparsity: float | None) -> float:
+        found = super()._share_out(sparsity)
+        if self.backward is None:
+            self.backward = max(0.0, min(0.8, round(1 - 2 * (1 - found), 6)))
+        if not 0 <= self.backward <= found:
+            raise ValueError(f"TopKAST: backward={self.backward!r} must be from 0 to sparsity={found!r}")
+        return found
+
     def choose(self, layer: Layer) -> Tensor:
-        """The largest weights."""
-        return top(layer.extra["dense"].abs(), layer.budget)
+        """The weights of highest score, by default the largest."""
+        return select(layer, self.saliency(layer, layer.extra["dense"]))
 
     def pull(self, layer: Layer, grad: Tensor) -> Tensor:
         """The gradient in the larger set, and the pull there."""
         dense, inside = layer.extra["dense"], layer.mask
-        (size,) = budgets([layer.shape], self.backward, "uniform")
-        wider = top(dense.abs(), max(size, layer.budget)) | inside
+        (size,) = budgets([layer.shape], self.backward or 0.0, "uniform")
+        wider = top(self.saliency(layer, dense), max(size, layer.budget)) | inside
         density = layer.budget / layer.size
         return (grad + self.penalty * torch.where(inside, dense, dense / density)) * wider

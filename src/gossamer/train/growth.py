@@ -1,0 +1,49 @@
+"""Which weights grow: by which score, and by gradients of how many steps."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from gossamer.scores import Gradient, Score, as_score
+
+_MEAN = re.compile(r"mean of (\d+) steps?")
+
+
+class Growth(NamedTuple):
+    """The score by which weights grow, None for chance, and the number of steps whose gradients are averaged."""
+
+    score: Score | None = Gradient()
+    steps: int = 1
+
+
+def as_growth(growth: Score | str | int | None, default: Growth | None = None) -> Growth:
+    """Growth from what a user gave.
+
+    Parameters
+    ----------
+    growth
+        "gradient", "random", a score; or a number of steps, as 8 or "mean of 8 steps": the gradient, averaged.
+        A weight that isn't kept is scored as if it were 1, so that ``gs.Gradient()`` is the size of the gradient.
+    default
+        For None; the gradient of one step unless it is given.
+
+    Examples
+    --------
+    >>> as_growth("mean of 8 steps"), as_growth(8) == as_growth("mean of 8 steps"), as_growth("random")
+    (Growth(score=Gradient(), steps=8), True, Growth(score=None, steps=1))
+    """
+    if growth is None:
+        return default or Growth()
+    if isinstance(growth, str) and (found := _MEAN.fullmatch(growth.strip())):
+        growth = int(found[1])
+    if isinstance(growth, int):
+        if isinstance(growth, bool) or growth < 1:
+            raise ValueError(f"growth={growth!r} must be a number of steps, from 1")
+        return Growth(steps=growth)
+    if growth == "random":
+        return Growth(score=None)
+    try:
+        return Growth(score=as_score(growth))
+    except ValueError as error:
+        raise ValueError(f'{error}; or "mean of 8 steps": growth by gradients of several steps') from None
