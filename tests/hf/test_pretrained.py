@@ -119,7 +119,7 @@ def test_from_pretrained_then_dequantize(tmp_path: Path) -> None:
     ("part", "change", "message"),
     [
         ("crd1", lambda t: t.fill_(1000), "must lie in 0"),
-        ("pos1", lambda t: t.fill_(0), "pos ends at 0"),
+        ("pos1", lambda t: t.fill_(0), "crd has 2048 entries, must have 0"),
         ("values", lambda t: t[:-1], "size|shape|values"),
         ("format", lambda t: torch.tensor(list(b"CSR(1)"), dtype=torch.uint8), "format|size|shape"),
         ("crd1", None, "crd1|coordinates|must lie"),

@@ -40,9 +40,8 @@ def test_copied_saved_and_loaded(format):
     file = io.BytesIO()
     torch.save(net.state_dict(), file)
     file.seek(0)
-    loaded = torch.load(file)
-    other = torch.nn.Linear(64, 40)
-    other.weight, other.bias = torch.nn.Parameter(loaded["weight"]), torch.nn.Parameter(loaded["bias"])
+    other = layer(format)
+    other.load_state_dict(torch.load(file))
     for twin in (copy.deepcopy(net), other):
         assert twin.weight.format == format
         assert torch.equal(twin(x), net(x))

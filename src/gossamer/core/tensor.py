@@ -19,13 +19,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from gossamer.compiler.convert import tensors as compiled
+from gossamer.core.values import entries as entries
+from gossamer.core.values import read as read
+from gossamer.core.values import scatter as scatter
 from gossamer.formats import Dense, Format, Structure, as_format, checks
 from gossamer.formats.structure import Matrix
 from gossamer.formats.values import cleared as cleared
 from gossamer.formats.values import mask_padding as mask_padding
 from gossamer.formats.values import placed as placed
-from gossamer.formats.values import read as read
-from gossamer.formats.values import scatter as scatter
 from gossamer.formats.values import summed as summed
 
 
@@ -188,9 +190,10 @@ class SparseTensor(torch.Tensor):
             return self
         if isinstance(format, Dense):
             return self.to_dense()
-        made = _handlers.convert(self, format)
-        if made is not None:
-            return made
+        if not torch.compiler.is_compiling():
+            made = compiled.convert(values_of(self), self._structure, format)
+            if made is not None:
+                return build(*made)
         keys, values = entries_of(self)
         return from_entries(keys, values, self._dense_shape, format)
 
@@ -293,16 +296,6 @@ class Owner(Protocol):
         """Take other values and another structure."""
 
 
-class _Handlers:
-    """Where :mod:`gossamer.ops` installs compiled conversions."""
-
-    convert: Callable[[SparseTensor, Format], SparseTensor | None]
-    from_entries: Callable[[Tensor, Tensor, Sequence[int], Format], SparseTensor | None]
-
-
-_handlers = _Handlers()
-
-
 def rebuild(
     format: str,
     shape: tuple[int, ...],
@@ -402,7 +395,7 @@ def build(values: Tensor, structure: Structure) -> SparseTensor:
 
 def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
     """Row-major number and value of each stored entry, in storage order."""
-    keys, where = tensor.structure.entries()
+    keys, where = entries(tensor.structure)
     values = values_of(tensor).reshape(-1)
     return keys, values if where is None else values[where]
 
@@ -412,9 +405,9 @@ def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: For
     if isinstance(format, Dense):
         flat = values.new_zeros(torch.Size(shape).numel())
         return flat.index_put((keys,), values).view(shape)
-    made = _handlers.from_entries(keys, values, shape, format)
+    made = compiled.from_entries(keys, values, shape, format)
     if made is not None:
-        return made
+        return build(*made)
     if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
         keys, order = torch.sort(keys, stable=True)
         values = values[order]
@@ -443,15 +436,15 @@ def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
         keys, wanted = structure.places()
     else:
         have, values = entries_of(tensor)
-        keys, where = structure.entries()
+        keys, where = entries(structure)
     if have.numel() == 0:
         return values.new_zeros(shape)
     order = torch.argsort(have)
     have, values = have[order], values[order]
     found = torch.searchsorted(have, keys).clamp(max=have.numel() - 1)
     hit = have[found] == keys
-    entries = torch.where(hit if wanted is None else hit & wanted, values[found], 0)
-    return entries.reshape(shape) if traced else placed(entries, where, structure)
+    taken = torch.where(hit if wanted is None else hit & wanted, values[found], 0)
+    return taken.reshape(shape) if traced else placed(taken, where, structure)
 
 
 def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,9 +51,6 @@ class Structure:
     >>> s.arrays["pos1"], s.arrays["crd1"]
     (tensor([0, 2, 3], dtype=torch.int32), tensor([1, 2, 3], dtype=torch.int32))
     """
-
-    #: A faster way to find the entries, or None for a structure that it doesn't take (:mod:`gossamer.ops` has one).
-    finder: ClassVar[Callable[[Structure], Entries | None]] = staticmethod(lambda structure: None)
 
     def __init__(
         self, format: Format, shape: Sequence[int], arrays: Mapping[str, Tensor], device: torch.device
@@ -137,8 +134,6 @@ class Structure:
         return self._entries
 
     def _find_entries(self) -> Entries:
-        if (found := Structure.finder(self)) is not None:
-            return found
         if self.plain:
             valid = self.valid()
             keys = torch.arange(self.shape.numel(), device=self.device) if valid is None else _true(valid)
@@ -187,7 +182,8 @@ class Structure:
     def nnz(self) -> int:
         """Number of stored entries, without padding."""
         if self._nnz is None:
-            self._nnz = self.entries().keys.numel()
+            valid = self.valid()
+            self._nnz = torch.Size(self.value_shape).numel() if valid is None else int(valid.sum())
         return self._nnz
 
     def matrix(self) -> Matrix:

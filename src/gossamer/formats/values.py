@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from gossamer.formats.structure import Structure
-
-
-class _Faster:
-    """Where :mod:`gossamer.ops` installs faster ways; each answers None for what it doesn't take."""
-
-    scatter: Callable[[Tensor, Structure], Tensor | None] = staticmethod(lambda values, structure: None)
-    read: Callable[[Tensor, Structure], Tensor | None] = staticmethod(lambda tensor, structure: None)
-
-
-faster = _Faster()
 
 
 def summed(values: Tensor, group: Tensor, groups: int) -> Tensor:
@@ -42,8 +30,6 @@ def scatter(values: Tensor, structure: Structure) -> Tensor:
     """Return the dense tensor with these values."""
     if structure.plain:
         return values.reshape(structure.shape).clone()
-    if (made := faster.scatter(values, structure)) is not None:
-        return made
     flat = values.reshape(-1)
     out = torch.zeros(structure.shape.numel(), dtype=values.dtype, device=values.device)
     if torch.compiler.is_compiling() and out.numel():  # a trace can't count the entries: padding adds its zeros at 0
@@ -62,8 +48,6 @@ def read(tensor: Tensor, structure: Structure) -> Tensor:
         keys, valid = structure.places()
         flat = tensor.reshape(-1)[keys]
         return (flat if valid is None else flat.masked_fill(~valid, 0)).reshape(structure.value_shape)
-    if (made := faster.read(tensor, structure)) is not None:
-        return made
     keys, where = structure.entries()
     return placed(tensor.reshape(-1)[keys], where, structure)
 

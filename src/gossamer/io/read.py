@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gossamer.io.container import BadFile, Reader, memory, read_json
 from gossamer.io.parts import check_record, put_together
-from gossamer.io.write import KNOWN, digest_of
+from gossamer.io.write import FOLDERS, KNOWN, digest_of
 
 _PAGE = {"version", "names", "tensors", "tied", "sha256", "header"}
 
@@ -36,8 +36,8 @@ class File(Mapping[str, Tensor]):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._reader = Reader(path)
         try:
-            page = metadata_of(self._reader)
-            if page is None or "sha256" not in page:
+            page = metadata_of(self._reader, (*KNOWN, *FOLDERS))
+            if page is None or "sha256" not in page or page["version"] in FOLDERS:
                 raise self._reader.bad(
                     "it has no metadata of gs.save. A model folder of transformers is read by from_pretrained, any "
                     "other safetensors file by safetensors.torch.load_file"

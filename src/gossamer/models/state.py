@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gossamer.core.tensor import SparseTensor, gather
+from gossamer.core.tensor import SparseTensor, gather, scatter
 from gossamer.formats import Masked, Structure
-from gossamer.formats.values import cleared, scatter
+from gossamer.formats.values import cleared
 from gossamer.models.masked import home_of
 
 #: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.

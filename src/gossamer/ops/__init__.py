@@ -7,13 +7,9 @@ from gossamer.compiler.run.crossover import dense_from
 from gossamer.core.fallback import FallbackWarning, fallback
 from gossamer.core.interop import from_scipy, from_torch
 from gossamer.core.table import implements, implements_backward
-from gossamer.core.tensor import _handlers
-from gossamer.formats import Structure
-from gossamer.formats.values import faster
 from gossamer.ops import (
     assign,
     bridge,
-    convert,
     convolution,
     create,
     gradients,
@@ -35,11 +31,6 @@ from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.linear import linear
 from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
-
-_handlers.convert = convert.convert
-_handlers.from_entries = convert.from_entries
-faster.scatter, faster.read = convert.scatter, convert.gather
-Structure.finder = staticmethod(convert.entries)
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "convolution", "create",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gossamer.compiler.convert import tensors as compiled
 from gossamer.core.interop import describe
 from gossamer.core.tensor import SparseTensor, build, from_entries, gather
 from gossamer.formats import Dense, Format, Structure, as_format
-from gossamer.ops.convert import from_dense as compiled_from_dense
 
 
 def from_dense(x: Tensor, format: Format) -> Tensor:
@@ -39,8 +39,8 @@ def from_dense(x: Tensor, format: Format) -> Tensor:
         raise TypeError(f"from_dense needs a dense torch.Tensor, not {describe(x)}; gs.from_torch takes torch.sparse")
     if isinstance(format, Dense):
         return x
-    if (made := compiled_from_dense(x, format)) is not None:
-        return made
+    if (made := compiled.from_dense(x, format)) is not None:
+        return build(*made)
     flat = x.reshape(-1)
     keys = torch.nonzero(flat.detach() != 0).squeeze(1)
     if not format.any_pattern and x.requires_grad:  # the zeros of a block are stored too, so they have gradients

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 import gossamer as gs
 from gossamer import native
 from gossamer.compiler.convert import restack, streaming
+from gossamer.compiler.convert import tensors as convert
 from gossamer.compiler.run import runtime
 from gossamer.core.tensor import build, from_entries, placed
-from gossamer.formats import Condensed, PackedCSR, PackedNM, Structure
-from gossamer.ops import convert
+from gossamer.formats import Condensed, PackedCSR, PackedNM, Structure, as_format
 from tests.formats._draw import blocked, dense, stacks
 
 pytestmark = pytest.mark.skipif(not runtime.available(), reason="no C compiler")
@@ -59,7 +59,7 @@ NEVER = 1 << 40
 def by_torch(x, format):
     """The nonzeros of a dense tensor, stored by the levels' own ``pack``."""
     keys = torch.nonzero(x.reshape(-1)).squeeze(1)
-    structure, place = Structure.from_keys(format, keys, x.shape)
+    structure, place = Structure.from_keys(as_format(format), keys, x.shape)
     return build(placed(x.reshape(-1)[keys], place, structure), structure)
 
 
@@ -84,7 +84,7 @@ def test_every_pair_of_matrices(source, target):
     x = tensor(37, 23)
     a = by_torch(x, source)
     if source != target:
-        assert convert.convert(a, target) is not None
+        assert convert.convert(a.values(), a.structure, target) is not None
     got = a.to_format(target)
     got.structure.check(got.values())
     assert torch.equal(got.to_dense(), x)
@@ -305,13 +305,15 @@ def test_keys_of_64_bits():
 def test_what_is_left_to_torch(monkeypatch):
     a = gs.from_dense(tensor(20, 30), gs.CSR())
     monkeypatch.setattr(restack, "available", lambda: False)
-    assert convert.convert(a, gs.CSC()) is None
+    assert convert.convert(a.values(), a.structure, gs.CSC()) is None
     assert torch.equal(a.to_format(gs.CSC()).to_dense(), a.to_dense())
     monkeypatch.undo()
     with from_so_many(4096):
-        assert convert.convert(a, gs.CSC()) is None
-    assert convert.convert(a, gs.CSC()) is not None
-    assert convert.convert(a, gs.formats.PackedVNM("all", 2, 4)) is None  # its level has no ``store``
+        assert convert.convert(a.values(), a.structure, gs.CSC()) is None
+    assert convert.convert(a.values(), a.structure, gs.CSC()) is not None
+    assert (
+        convert.convert(a.values(), a.structure, gs.formats.PackedVNM("all", 2, 4)) is None
+    )  # its level has no ``store``
 
 
 _SAME = """

@@ -1,4 +1,4 @@
-"""Conversions of tensors, compiled: between any two formats, from entries in any order, to and from dense.
+"""Conversions of values and structures, compiled: between any formats, from entries in any order, to and from dense.
 
 Each answers None where torch does it instead: in a trace, on another device, below a few thousand entries, without a
 compiler, and for level kinds that the compiler doesn't know (``convert.restack``).
@@ -14,32 +14,32 @@ from torch import Tensor
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, plain, restack, target_of
 from gossamer.compiler.convert.writing import Restacked
-from gossamer.core.tensor import SparseTensor, build, summed, values_of
 from gossamer.formats import Dense, Format, Structure
 from gossamer.formats.structure import Entries
+from gossamer.formats.values import summed
+
+Stored = tuple[Tensor, Structure]
 
 
-def convert(tensor: SparseTensor, format: Format) -> SparseTensor | None:
-    """Return a tensor in another format; None where that is left to torch.
+def convert(values: Tensor, structure: Structure, format: Format) -> Stored | None:
+    """Return the same tensor in another format; None where that is left to torch.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> a = gs.sparsify(torch.randn(200, 300), "80%", format=gs.CSR())
-    >>> b = a.to_format(gs.CSC())
-    >>> b.format, torch.equal(b.to_dense(), a.to_dense())
-    (CSC(), True)
+    >>> made = convert(a.values(), a.structure, gs.CSC())
+    >>> made is None or made[1].format
+    CSC()
     """
-    structure = tensor._structure
-    if not enough(tensor._values.numel()) or not plain(tensor._values):
+    if not enough(values.numel()) or not plain(values):
         return None
-    values = values_of(tensor)
     carried = None if torch.is_grad_enabled() and values.requires_grad else values.contiguous()
     made = restack(structure, target_of(format, tuple(structure.shape)), values=carried)
-    return None if made is None else _built(values, made, structure.shape, format)
+    return None if made is None else _stored(values, made, structure.shape, format)
 
 
-def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> SparseTensor | None:
+def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Stored | None:
     """Build a tensor from entries in any order, by their row-major numbers; those of the same number are summed.
 
     Examples
@@ -47,23 +47,23 @@ def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: For
     >>> import torch, gossamer as gs
     >>> keys, values = torch.arange(6000, 0, -1), torch.ones(6000)
     >>> made = from_entries(keys, values, (100, 100), gs.CSR())
-    >>> 6000 if made is None else made.nnz
+    >>> 6000 if made is None else made[1].nnz
     6000
     """
     if not enough(keys.numel()) or not plain(keys, values) or keys.dtype != torch.int64:
         return None
     made = restack(keys, target_of(format, tuple(shape)), numbers=True)
-    return None if made is None else _built(values, made, shape, format)
+    return None if made is None else _stored(values, made, shape, format)
 
 
-def from_dense(x: Tensor, format: Format) -> SparseTensor | None:
+def from_dense(x: Tensor, format: Format) -> Stored | None:
     """Store what is not zero in a dense tensor.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> made = from_dense(torch.eye(100), gs.CSR())
-    >>> 100 if made is None else made.nnz
+    >>> 100 if made is None else made[1].nnz
     100
     """
     if not enough(x.numel()) or not plain(x):
@@ -72,11 +72,11 @@ def from_dense(x: Tensor, format: Format) -> SparseTensor | None:
     if made is None:
         return None
     if format.any_pattern or not x.requires_grad:
-        return _built(x, made, x.shape, format)
+        return _stored(x, made, x.shape, format)
     # the zeros of a block are stored too, so they have gradients
     structure = Structure(format, x.shape, made.arrays, x.device)
     values = gather(x, structure)
-    return None if values is None else build(values, structure)
+    return None if values is None else (values, structure)
 
 
 def scatter(values: Tensor, structure: Structure) -> Tensor | None:
@@ -141,13 +141,13 @@ def _places(structure: Structure) -> Restacked | None:
     return found
 
 
-def _built(values: Tensor, made: Restacked, shape: Sequence[int], format: Format) -> SparseTensor:
+def _stored(values: Tensor, made: Restacked, shape: Sequence[int], format: Format) -> Stored:
     structure = Structure(format, shape, made.arrays, values.device)
     if made.values is not None:
-        return build(made.values.view(structure.value_shape), structure)
+        return made.values.view(structure.value_shape), structure
     where, flat = made.where, values.reshape(-1)
     if made.group is not None:
         ordered = moved(flat, where, None, made.group.numel(), made.group.numel())
         flat, where = summed(ordered, made.group.long(), made.entries), None
     places = torch.Size(structure.value_shape)
-    return build(moved(flat, where, made.place, made.entries, places.numel()).view(places), structure)
+    return moved(flat, where, made.place, made.entries, places.numel()).view(places), structure
