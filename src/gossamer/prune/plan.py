@@ -10,6 +10,7 @@ from torch import nn
 from gossamer.methods import Layer, Left, survey
 from gossamer.methods.survey import OTHER
 from gossamer.models.names import Where
+from gossamer.models.weights import all_weights
 from gossamer.patterns import Pattern, as_pattern
 from gossamer.prune.known import as_method
 from gossamer.prune.methods import ByScore, Method
@@ -71,10 +72,11 @@ def plan(model: nn.Module, how: How | Mapping[str, How], where: Where, method: B
 
 def _sorted(model: nn.Module, patterns: dict[Layer, Pattern]) -> tuple[dict[Layer, Pattern], tuple[Left, ...]]:
     """Layers in the order of the model, and the parameters that are left."""
-    order = {name: number for number, (name, _) in enumerate(model.named_parameters())}
+    weights = all_weights(model)
+    order = {name: number for number, name in enumerate(weights)}
     taken = {layer.parameter_name for layer in patterns}
     reasons = {one.name: one.reason for one in survey(model).left}
-    left = [Left(n, p.numel(), reasons.get(n, OTHER)) for n, p in model.named_parameters() if n not in taken]
+    left = [Left(n, w.shape.numel(), reasons.get(n, OTHER)) for n, w in weights.items() if n not in taken]
     return dict(sorted(patterns.items(), key=lambda item: order[item[0].parameter_name])), tuple(left)
 
 
