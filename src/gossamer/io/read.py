@@ -37,11 +37,13 @@ class File(Mapping[str, Tensor]):
         self._reader = Reader(path)
         try:
             page = metadata_of(self._reader, (*KNOWN, *FOLDERS))
-            if page is None or "sha256" not in page or page["version"] in FOLDERS:
+            if page is None or "sha256" not in page:
                 raise self._reader.bad(
                     "it has no metadata of gs.save. A model folder of transformers is read by from_pretrained, any "
                     "other safetensors file by safetensors.torch.load_file"
                 )
+            if page["version"] not in KNOWN:
+                raise self._reader.bad(other_version(page))
             self._check(page)
         except BaseException:
             self._reader.__exit__()
@@ -154,9 +156,14 @@ def metadata_of(reader: Reader, versions: tuple[int, ...] = KNOWN) -> dict[str, 
     if not isinstance(page, dict) or not isinstance(page.get("tensors"), dict):
         raise reader.bad("the metadata of gossamer must be a table, with a table of tensors")
     if page.get("version") not in versions:
-        raise reader.bad(
-            f"it is of version {str(page.get('version'))[:50]}; this gossamer reads versions "
-            f"{' and '.join(map(str, KNOWN))}: "
-            "use the one that wrote it, or a newer one"
-        )
+        raise reader.bad(other_version(page))
     return page
+
+
+def other_version(page: dict[str, Any]) -> str:
+    """Say that a file is of a version that can't be read."""
+    known = " and ".join(map(str, KNOWN))
+    return (
+        f"it is of version {str(page.get('version'))[:50]}; this gossamer reads versions {known}: use the one that "
+        "wrote it, or a newer one"
+    )

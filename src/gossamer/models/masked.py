@@ -201,6 +201,14 @@ def settle(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) ->
         home.watch(parameter)
 
 
+def is_settled(module: nn.Module, parameter: Tensor, mask: Tensor | None) -> bool:
+    """Is a parameter masked by the mask that its module has, as it is now? (Every call of a layer asks.)"""
+    home = parameter.__dict__.get("home")
+    if type(home) is not Home or mask is None or home.mask is not mask or not home.hooks:
+        return False
+    return home.module() is module and home.version == version_of(mask)
+
+
 def home_of(parameter: Tensor) -> Home | None:
     """Return where a parameter belongs; None for one that is of no sparse module."""
     home = parameter.__dict__.get("home")

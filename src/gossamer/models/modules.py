@@ -26,7 +26,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, Structure
 from gossamer.models import forward, loading, stored
 from gossamer.models.held import Held
-from gossamer.models.masked import MaskedParameter, move_out, settle
+from gossamer.models.masked import MaskedParameter, is_settled, move_out, settle
 from gossamer.ops.sparsified import Output
 
 
@@ -104,13 +104,14 @@ def _settle(module: nn.Module, name: str, held: Held) -> None:
 
 def _weight(name: str) -> property:
     """Return the property that answers for a sparse weight."""
+    mask = f"{name}_mask"
 
     def read(self: Any) -> Tensor:
         parameter = self._parameters.get(name)
         if parameter is None:
             lent = self.__dict__.get("_lent", {})
             return lent[name] if name in lent else stored.read(self, name, self._sparse[name])
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and not is_settled(self, parameter, self._buffers.get(mask)):
             _settle(self, name, self._sparse[name])
         return parameter
 

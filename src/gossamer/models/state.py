@@ -38,10 +38,14 @@ class _Moves:
 
 
 _moves: Any = WeakIdKeyDictionary()
+_count = 0  # of all changes: an optimizer that has seen them all need not look for any
+_followed: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
 
 
 def moved(parameter: Tensor, before: Structure | None, now: Structure | None) -> None:
     """Note that a parameter has another mask or format; optimizers learn of it at their next step."""
+    global _count
+    _count += 1
     moves = _moves.get(parameter)
     if moves is None:
         moves = _moves[parameter] = _Moves(before)
@@ -53,6 +57,17 @@ def settled(optimizer: Optimizer, parameter: Tensor) -> None:
     moves = _moves.get(parameter)
     if moves is not None:
         moves.seen[optimizer] = moves.now
+
+
+def follow_all(optimizer: Optimizer) -> None:
+    """Move the state of all parameters of an optimizer that have changed since it last saw them."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    now = (_count, *map(id, parameters))
+    if _followed.get(optimizer) == now:
+        return
+    for parameter in parameters:
+        follow(optimizer, parameter)
+    _followed[optimizer] = now
 
 
 def follow(optimizer: Optimizer, parameter: Tensor) -> None:

@@ -19,7 +19,7 @@ from gossamer.core.tensor import SparseTensor, gather, scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.models.masked import Home, home_of, settle
-from gossamer.models.state import KEEP_ZEROS, follow, move_state, settled
+from gossamer.models.state import KEEP_ZEROS, follow_all, move_state, settled
 from gossamer.models.stored import store
 
 
@@ -35,9 +35,7 @@ def _homes(optimizer: Optimizer) -> Iterator[tuple[Any, Home]]:
 @torch.no_grad()
 def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Prepare weights, gradients and state for a step."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            follow(optimizer, parameter)
+    follow_all(optimizer)
     for parameter, home in _homes(optimizer):
         held = home.held
         if held.gradient is not None and parameter.grad is not None:

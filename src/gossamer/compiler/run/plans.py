@@ -158,7 +158,8 @@ class Plan:
             ones = [v for v, s in zip(arg.vars, strides, strict=True) if s == 1]
             return Given(Strided(arg.vars, max(ones, key=lambda v: self.sizes[v], default=None)), (), count)
         assert arg.structure is not None
-        return Given(view.stack(self._loop_vars(k, view)), view.fans, float(arg.structure.nnz))
+        places = torch.Size(arg.structure.value_shape).numel()  # padding is walked too
+        return Given(view.stack(self._loop_vars(k, view)), view.fans, float(places))
 
     # -- the schedule
 
