@@ -240,6 +240,9 @@ class Heap(Level):
         crd = torch.empty(int(counts.sum()), dtype=dtype)
         return {"first": (counts.cumsum(0) - counts).to(dtype), "many": counts.to(dtype), "crd": crd}
 
+    def unpack(self, arrays, parents, size, device):
+        return torch.repeat_interleave(torch.arange(parents), arrays["many"].long()), arrays["crd"].long(), None
+
     def positions(self, arrays, parents, size):
         return arrays["crd"].numel()
 
