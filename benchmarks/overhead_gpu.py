@@ -9,7 +9,7 @@
   it comes, foreach and fused, eager and compiled.
 
 Contenders are interleaved; times are the median of rounds. Run ``python benchmarks/overhead_gpu.py``; it writes
-``benchmarks/results/overhead-gpu.json``.
+``benchmarks/results/overhead-gpu.json``, and ``--table`` the table of the docs from that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import copy
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,7 @@ from torch import Tensor, nn
 import gossamer as gs
 
 RESULTS = Path(__file__).parent / "results" / "overhead-gpu.json"
+TABLE = Path(__file__).parent.parent / "docs" / "explanation" / "overhead-gpu-table.md"
 Calls = dict[str, Callable[[], Any]]
 
 
@@ -170,8 +172,32 @@ def _step(sparse: bool, options: dict[str, bool], compiles: bool) -> Callable[[]
     return step
 
 
+def table(result: dict[str, Any]) -> str:
+    """Return what was measured as a table: dense, sparse, and dense over sparse."""
+    found = result["compiled"]
+    rows = [
+        ("four MLP blocks, 8 tokens: GPU work, us", found["gpu"]),
+        ("... eager", found["eager"]),
+        ("... `torch.compile`", found["default"]),
+        ('... `mode="reduce-overhead"`', found["reduce-overhead"]),
+    ]
+    for case, times in result["eager"].items():
+        for kind in ("F.linear", "module"):
+            pair = {"dense": times[f"dense {kind}"], "sparse": times[f"sparse {kind}"]}
+            rows.append((f"one layer, {kind}, {case}: CPU time, us", pair))
+    for case, times in result["training"].items():
+        rows.append((f"training step, AdamW {case}, ms", {"dense": times["dense"], "sparse": times["masked"]}))
+    lines = ["| | dense | sparse | dense / sparse |", "|---|--:|--:|--:|"]
+    for name, pair in rows:
+        lines.append(f"| {name} | {pair['dense']:.1f} | {pair['sparse']:.1f} | {pair['dense'] / pair['sparse']:.2f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
-    """Measure everything, print it and write it."""
+    """Measure everything, print it and write it; with ``--table``, write the table of what was measured before."""
+    if "--table" in sys.argv:
+        TABLE.write_text(table(json.loads(RESULTS.read_text())) + "\n")
+        return
     torch.set_num_threads(4)
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
     for part in (compiled, eager, training):
