@@ -90,7 +90,7 @@ def test_int8_layers_are_measured_as_they_run():
     model = gs.quantize_(gs.sparsify_(network(), {"0": "90%", "2": None}, format=gs.formats.PackedCSR()))
     found = gs.report(model, None, tokens=[1])
     eight = found.layers[0]
-    assert (eight.name, eight.format, eight.kernel) == ("0.weight", "PackedCSR() int8", "nn.int8.Int8Linear")
+    assert (eight.name, eight.format, eight.kernel) == ("0.weight", "PackedCSR() int8", "nn.Int8Linear")
     assert eight.dense_bytes == 64 * 128 * 4
     assert eight.times[0].us > 0
     found = gs.report(state_of(model), None, tokens=[1])
@@ -129,3 +129,13 @@ def test_a_page_that_is_there_stays_whole_when_writing_fails(tmp_path, monkeypat
         gs.report(network(), page, measure=False)
     assert page.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_layers_in_eight_bits(tmp_path):
+    model = gs.sparsify_(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 16)), "2:4")
+    made = gs.report(gs.quantize_(model, "int8"), tmp_path / "r.html", tokens=(1,), measure=False)
+    assert [(row.name, row.pattern, row.sparsity, row.kernel) for row in made.layers] == [
+        ("0.weight", "2:4", 0.5, "nn.DynamicInt8Linear"),
+        ("2.weight", "2:4", 0.5, "nn.DynamicInt8Linear"),
+    ]
+    assert all("int8" in row.format and row.bytes < row.dense_bytes / 2 for row in made.layers)

@@ -13,14 +13,18 @@ from torch import Tensor, nn
 
 from gossamer import native
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Masked
 from gossamer.formats.packed import PackedRows
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.int8 import Int8Linear
+from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.models.weights import all_weights
 from gossamer.ops.explain import explain
+from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import describe
 from gossamer.report.masks import Picture, picture
 from gossamer.report.timing import interleaved
@@ -93,7 +97,21 @@ class Weight:
     call: Call
     cases: tuple[tuple[str, int, tuple[int, ...]], ...]  # title, tokens, shape
     turned: bool = False  # inputs first, as the Conv1D of transformers has them
-    eight: Int8Linear | None = None  # the layer, if its values are int8 with a scale for each row
+    eight: Int8Linear | DynamicInt8Linear | None = None  # the layer, if it has int8 values with a scale for each row
+
+    def dense(self) -> Tensor:
+        """Return what a dense layer would multiply with, [outputs, inputs] for those in eight bits."""
+        if self.eight is not None:
+            return self.eight.weight if isinstance(self.eight, DynamicInt8Linear) else self.eight.dense()
+        return self.value.to_dense() if isinstance(self.value, SparseTensor) else self.value
+
+    def stored(self) -> tuple[str, int]:
+        """Return how it is stored, and in how many bytes."""
+        if isinstance(self.eight, DynamicInt8Linear):
+            return str(self.eight.layout), self.eight.packed.nbytes
+        if not isinstance(self.value, SparseTensor):
+            return "Dense()", self.value.nbytes
+        return f"{self.value.format}{' int8' * (self.eight is not None)}", self.value.nbytes
 
 
 def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> Iterator[Weight]:
@@ -117,6 +135,11 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
             cases += [(_title(n), n, (n, eight.in_features)) for n in tokens]
         call: Call = F.linear if module is None else call_of(module)
         yield Weight(name, value, call, tuple(cases), turned or (eight is not None and eight.inputs_first), eight)
+    for path, layer in model.named_modules():
+        if isinstance(layer, DynamicInt8Linear):
+            masked: Any = apply_mask(layer.weight, layer.mask(), Masked())
+            sizes = tuple((_title(n), n, (n, layer.in_features)) for n in tokens)
+            yield Weight(f"{path}.weight".lstrip("."), masked, F.linear, sizes, eight=layer)
 
 
 def _is_measured(module: nn.Module) -> bool:
@@ -144,19 +167,18 @@ def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts
     """Look at one weight, and measure it for `seconds` a case and format; 0: not at all."""
     value = weight.value
     sparse = isinstance(value, SparseTensor)
-    dense = weight.eight.dense() if weight.eight is not None else value.to_dense() if sparse else value
+    dense, (format, stored) = weight.dense(), weight.stored()
     mask = value.mask() if isinstance(value, SparseTensor) else value != 0
     matrix = mask.t() if weight.turned else mask.flatten(1) if mask.dim() > 1 else mask.reshape(1, -1)
     kept, size = int(mask.sum()), max(mask.numel(), 1)
     pattern = describe(matrix) if sparse or kept < 0.7 * size else "dense"
-    stored = value.nbytes if sparse else dense.numel() * dense.element_size()
     kernel, why = _kernel(weight)
     return LayerFacts(
         model,
         weight.name,
         tuple(value.shape),
         pattern,
-        (str(value.format) if isinstance(value, SparseTensor) else "Dense()") + " int8" * (weight.eight is not None),
+        format,
         1 - kept / size,
         kept if sparse else dense.numel(),
         stored,
@@ -187,10 +209,9 @@ def _kernel(weight: Weight) -> tuple[str, str]:
     if not isinstance(value, SparseTensor):
         return "torch", "the weight is dense"
     if weight.eight is not None:
-        return (
-            "nn.int8.Int8Linear",
-            f"values in int8; {f'kernels for {native.isa()}' if native.load() else 'made dense'}",
-        )
+        what = "values and activations" if isinstance(weight.eight, DynamicInt8Linear) else "values"
+        where = f"kernels for {native.isa()}" if native.load() else "made dense"
+        return f"nn.{dense_class(weight.eight).__name__}", f"{what} in int8; {where}"
     if value.dim() not in (2, 4):
         return "by the operator", f"a weight of {value.dim()} dimensions is computed as its operator asks"
     x = torch.empty(1, value.shape[1], *((8, 8) if value.dim() == 4 else ()), dtype=value.dtype, device="meta")
