@@ -26,6 +26,7 @@ from gossamer.models.dynamic_int8 import DynamicInt8Linear, expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
 from gossamer.models.loading import format_of
 from gossamer.models.modules import SparseModule
+from gossamer.models.stored import array_names
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 _OURS = SparseModule, DynamicInt8Linear
@@ -134,6 +135,8 @@ class SparseQuantizer(HfQuantizer):
         for weight in sparse_weights(model).values():
             held = weight.held
             assert held is not None
+            if held.is_stored:
+                _refuse_missing(weight)
             held.checked = None  # what came from the file is checked, now
             weight.structure  # noqa: B018
             module, name = weight.places[0]
@@ -189,6 +192,22 @@ def _make_room(weight: Weight, record: Any) -> None:
         raise ValueError(f"config.json says nothing sensible of {weight.name}: {error}") from None
     with torch.device("meta"):
         weight.become(SparseTensor(values.to(weight.parameter.dtype), structure))
+
+
+def _refuse_missing(weight: Weight) -> None:
+    """Raise ValueError if an index array was not in the file.
+
+    transformers fills what is missing with whatever the memory held, which may even be the array of another model. It
+    marks what it has read.
+    """
+    (module, name), held = weight.places[0], weight.held
+    assert held is not None
+    if not hasattr(weight.parameter, "_is_hf_initialized"):
+        return  # it was moved since, and lost the mark
+    parts = [f"{name}_{array}" for array in (*array_names(held), "format")]
+    missing = [part for part in parts if not hasattr(module._buffers[part], "_is_hf_initialized")]
+    if missing:
+        raise ValueError(f"the file lacks {', '.join(missing)} of {weight.name}")
 
 
 def tell(model: Any) -> None:
