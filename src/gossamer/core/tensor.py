@@ -24,7 +24,6 @@ from gossamer.core.values import entries as entries
 from gossamer.core.values import read as read
 from gossamer.core.values import scatter as scatter
 from gossamer.formats import Dense, Format, Structure, as_format, checks
-from gossamer.formats.structure import Matrix
 from gossamer.formats.values import cleared as cleared
 from gossamer.formats.values import mask_padding as mask_padding
 from gossamer.formats.values import placed as placed
@@ -445,14 +444,6 @@ def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
     hit = have[found] == keys
     taken = torch.where(hit if wanted is None else hit & wanted, values[found], 0)
     return taken.reshape(shape) if traced else placed(taken, where, structure)
-
-
-def matrix_of(tensor: SparseTensor) -> tuple[Matrix, Tensor]:
-    """Return the tensor as a compressed matrix with the values of its entries."""
-    matrix, values = tensor.structure.matrix(), values_of(tensor)
-    if values.dim() != 1:
-        values = values.reshape(-1)
-    return matrix, values if matrix.index is None else values[matrix.index]
 
 
 def _bytes(n: int) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gossamer.core.tensor import SparseTensor, gather, mask_padding, scatter
+from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, scatter
 from gossamer.formats import Dense, Structure
 from gossamer.models.held import Checked, Held
 from gossamer.models.masked import version_of
@@ -69,21 +69,8 @@ class Owner:
         store(self.module, self.name, values, structure)
 
 
-class _Read(torch.autograd.Function):
-    """The weight that values are; backward gives the gradient at the stored positions."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, structure: Structure) -> SparseTensor:
-        ctx.structure = structure
-        return SparseTensor(values.view_as(values), structure)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return gather(grad, ctx.structure), None
-
-
 class _ReadWhole(torch.autograd.Function):
-    """The same, for a gradient that is wanted at every position: it is collected on its way to the values."""
+    """The weight that values are, for a gradient that is wanted at every position: it is collected on its way."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, structure: Structure, held: Held, parameter: Tensor) -> SparseTensor:
@@ -109,7 +96,7 @@ def read(module: nn.Module, name: str, held: Held) -> Tensor:
         held.ranks = ranks_of_ddp()
         weight = _ReadWhole.apply(values, structure, held, values)
     else:
-        weight = _Read.apply(values, structure)
+        weight = build(values, structure)
     for mark, value in values.__dict__.items():  # what others have noted on the parameter, such as transformers
         if mark != "home":
             setattr(weight, mark, value)

@@ -14,7 +14,7 @@ from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor, tracked, wants_dense_gradient
 from gossamer.formats import Dense, Format
-from gossamer.kernels.product import ACTIVATIONS, CODES, activated
+from gossamer.kernels.product import CODES, activated
 from gossamer.kernels.transpose import feature_major, token_major
 from gossamer.ops import product as products
 from gossamer.ops.product import Activation, multiply
@@ -148,4 +148,4 @@ def _fuses(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
     return not (torch.is_grad_enabled() and any(t is not None and tracked(t) for t in (input, weight, bias)))
 
 
-__all__ = ["ACTIVATIONS", "Activation", "linear", "linear_in_order"]
+__all__ = ["Activation", "linear", "linear_in_order"]

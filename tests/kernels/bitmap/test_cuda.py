@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from gossamer.kernels import gpu
 from gossamer.kernels.bitmap import cuda as bitmap_cuda
 from gossamer.kernels.bitmap.operators import pack_bitmap
+from gossamer.kernels.product import activated
 from gossamer.kernels.vnm import products
-from gossamer.kernels.vnm.operators import ACTIVATIONS
 from gossamer.native.build import compiler
 from gossamer.native.cuda import calls
 from tests.kernels.vnm.hopper import emulate
@@ -25,7 +25,7 @@ def check(rows, cols, tokens, sparsity, element=torch.float16):
     values, (bits, pos, sizes) = pack_bitmap(dense)
     x, bias, activation = torch.randn(tokens, cols).to(element), torch.randn(rows).to(element), rows % 4
     out = bitmap_cuda.KINDS.run(values, bits, pos, x, bias, *sizes, activation)
-    exact = ACTIVATIONS[activation](F.linear(x.double(), dense.double(), bias.double()))
+    exact = activated(F.linear(x.double(), dense.double(), bias.double()), activation)
     unit = 2.0**-10 if element is torch.float16 else 2.0**-7
     bound = unit * exact.abs() + 2.0**-20 * F.linear(x.double().abs(), dense.double().abs(), bias.double().abs()) + 1e-6
     assert (out.double() - exact).abs().le(bound).all()

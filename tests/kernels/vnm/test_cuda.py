@@ -9,6 +9,7 @@ import torch.nn.functional as F
 import gossamer as gs
 from gossamer.formats import PackedVNM
 from gossamer.kernels import gpu
+from gossamer.kernels.product import activated
 from gossamer.kernels.vnm import cuda as vnm_cuda
 from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import vnm_of
@@ -71,7 +72,7 @@ def test_activations(activation):
     dense, values, (shared, meta, sizes) = packed(20, 40, 16, 8, torch.float32)
     x = torch.randn(4, 40)
     out = vnm_cuda.linear(values, shared, meta, x, None, *sizes, activation)
-    torch.testing.assert_close(out, vnm_cuda.ACTIVATIONS[activation](x @ dense.t()), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(out, activated(x @ dense.t(), activation), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

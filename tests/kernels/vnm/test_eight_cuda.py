@@ -5,9 +5,9 @@ import torch
 
 import gossamer as gs
 from gossamer.kernels import gpu
+from gossamer.kernels.product import activated
 from gossamer.kernels.vnm import eight_cuda
 from gossamer.kernels.vnm.eight import decode8, pack8, quantize
-from gossamer.kernels.vnm.operators import ACTIVATIONS
 from gossamer.native.build import compiler
 from tests.kernels.vnm.hopper import emulate
 
@@ -26,7 +26,7 @@ def check(rows, cols, tokens, m, dtype, element=torch.float16, activation=0):
         decode8(values, shared, meta, sizes).double() * scale.double()[:, None],
         small.double() * each.double()[:, None],
     )
-    exact = ACTIVATIONS[activation](b @ a.t() + bias.double())
+    exact = activated(b @ a.t() + bias.double(), activation)
     unit = 2.0**-10 if element is torch.float16 else 2.0**-7
     bound = unit * exact.abs() + 2.0**-20 * (b.abs() @ a.abs().t() + bias.double().abs()) + 1e-6
     assert (out.double() - exact).abs().le(bound).all()

@@ -12,7 +12,8 @@ from gossamer.kernels import gpu
 from gossamer.kernels.bitmap import plan
 from gossamer.kernels.bitmap.operators import decode
 from gossamer.kernels.gpu import ELEMENTS, Kinds
-from gossamer.kernels.vnm.operators import ACTIVATIONS, _library
+from gossamer.kernels.product import activated
+from gossamer.kernels.vnm.operators import _library
 from gossamer.kernels.vnm.products import compiled, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
@@ -75,7 +76,7 @@ def dense_linear(
     activation: int,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias) over a dense copy: what is faster for many tokens."""
-    return ACTIVATIONS[activation](F.linear(x, dense_of(values, bits, pos, rows, cols), bias)).contiguous()
+    return activated(F.linear(x, dense_of(values, bits, pos, rows, cols), bias), activation).contiguous()
 
 
 def dense_of(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) -> Tensor:

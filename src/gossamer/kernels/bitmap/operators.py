@@ -16,7 +16,8 @@ from torch import Tensor
 from gossamer.formats import PackedBitmap, Structure
 from gossamer.formats.levels.pieces import ALIGN
 from gossamer.formats.structure import ravel
-from gossamer.kernels.vnm.operators import ACTIVATIONS, _library
+from gossamer.kernels.product import activated
+from gossamer.kernels.vnm.operators import _library
 
 for _name in ("bitmap_linear", "bitmap_linear_slow"):
     _library.define(
@@ -73,7 +74,7 @@ def linear(
     activation: int,
 ) -> Tensor:  # fmt: skip
     """Return act(x @ A.T + bias), over a dense copy."""
-    return ACTIVATIONS[activation](F.linear(x, decode(values, bits, pos, rows, cols), bias)).contiguous()
+    return activated(F.linear(x, decode(values, bits, pos, rows, cols), bias), activation).contiguous()
 
 
 _library.impl("bitmap_linear", linear, "CPU")

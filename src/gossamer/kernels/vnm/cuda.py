@@ -10,11 +10,12 @@ from torch import Tensor
 
 from gossamer.kernels import gpu
 from gossamer.kernels.gpu import ELEMENTS, MOST_LINE
+from gossamer.kernels.product import activated
 from gossamer.kernels.transpose import transpose
 from gossamer.kernels.vnm import operators as vnm_kernels
 from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.kernels.vnm import products
-from gossamer.kernels.vnm.operators import ACTIVATIONS, _library, empty_result, feature_major
+from gossamer.kernels.vnm.operators import _library, empty_result, feature_major
 from gossamer.kernels.vnm.products import Sizes, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Call
@@ -173,9 +174,9 @@ def _dense(
 ) -> Tensor:  # fmt: skip
     dense = decode(values, shared, meta, rows, cols, v, m)
     if not turned:
-        return ACTIVATIONS[activation](F.linear(x, dense, bias))
+        return activated(F.linear(x, dense, bias), activation)
     out = dense @ x.t() if bias is None else torch.addmm(bias[:, None], dense, x.t())
-    return empty_result(x, rows, turned).copy_(ACTIVATIONS[activation](out).t())
+    return empty_result(x, rows, turned).copy_(activated(out, activation).t())
 
 
 def decode(values: Tensor, shared: Tensor, meta: Tensor, rows: int, cols: int, v: int, m: int) -> Tensor:

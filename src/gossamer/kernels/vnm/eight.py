@@ -15,7 +15,8 @@ from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
 from gossamer.formats.structure import ravel
-from gossamer.kernels.vnm.operators import ACTIVATIONS, _library, vnm_of
+from gossamer.kernels.product import activated
+from gossamer.kernels.vnm.operators import _library, vnm_of
 
 #: The largest magnitude of a type.
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
@@ -115,7 +116,7 @@ def linear8(
     small, tokens = quantize(x, shared, cols, m, values.dtype)
     out = small.float() @ decode8(values, shared, meta, (rows, cols, v, m)).t() * (tokens[:, None] * scale)
     out = out if bias is None else out + bias.float()
-    return ACTIVATIONS[activation](out).to(x.dtype)
+    return activated(out, activation).to(x.dtype)
 
 
 _library.impl("vnm_8bit", linear8, "CPU")

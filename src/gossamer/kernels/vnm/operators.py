@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
 from gossamer.formats.structure import ravel
+from gossamer.kernels.product import activated
 
 _SIZES = "int rows, int cols, int v, int m"
 _library = torch.library.Library("gossamer", "FRAGMENT")
@@ -30,8 +31,6 @@ for _name in ("vnm_linear", "vnm_forward", "vnm_linear_slow"):
     _library.define(f"{_name}({_tensors}, {_SIZES}, int activation) -> Tensor")
 _library.define(f"vnm_decode(Tensor values, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
 _library.define(f"vnm_sample(Tensor dense, Tensor shared, Tensor meta, {_SIZES}) -> Tensor")
-
-ACTIVATIONS = {0: lambda x: x, 1: F.relu, 2: F.gelu, 3: F.silu}
 
 
 class Vnm(NamedTuple):
@@ -112,7 +111,7 @@ def linear(
 ) -> Tensor:
     """Return act(x @ A.T + bias), over a dense copy."""
     *sizes, activation = sizes_and_activation
-    out = ACTIVATIONS[activation](F.linear(x, torch.ops.gossamer.vnm_decode(values, shared, meta, *sizes), bias))
+    out = activated(F.linear(x, torch.ops.gossamer.vnm_decode(values, shared, meta, *sizes), bias), activation)
     return empty_result(x, sizes[0]).copy_(out)
 
 

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from gossamer.formats import PackedVNM
 from gossamer.formats.levels.pairs import TILE
+from gossamer.kernels.product import activated
 from gossamer.kernels.vnm.eight import LARGEST, SMALLEST, Packed8, packed_keys, rounded
-from gossamer.kernels.vnm.operators import ACTIVATIONS, _library, _places, vnm_of
+from gossamer.kernels.vnm.operators import _library, _places, vnm_of
 
 for _name in ("vnm_weight_only", "vnm_weight_only_slow"):
     _library.define(
@@ -87,7 +88,7 @@ def linear_weight_only(
     """Return act(x @ (scale * A).T + bias), by torch's own operators on any device."""
     out = x.float() @ decode_weight_only(values, shared, meta, scale, (rows, cols, v, m)).t()
     out = out if bias is None else out + bias.float()
-    return ACTIVATIONS[activation](out).to(x.dtype)
+    return activated(out, activation).to(x.dtype)
 
 
 _library.impl("vnm_weight_only", linear_weight_only, "CPU")
