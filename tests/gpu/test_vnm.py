@@ -154,6 +154,21 @@ def test_views_of_every_kind(v, m, tokens):
         assert_right(F.linear(x, weight).reshape(-1, 130), x.reshape(-1, 264), dense)
 
 
+@pytest.mark.parametrize("shape", [(264,), (1, 1, 264), (2, 3, 264), (5, 8, 264), (2, 2, 50, 264), (3, 0, 264)])
+@pytest.mark.parametrize(("v", "m"), [("all", 4), ("all", 8), (64, 8), (7, 8)])
+def test_inputs_of_any_dimensions(v, m, shape):
+    dense, weight = packed(136, 264, v, m)
+    bias = torch.randn(136, device="cuda").half()
+    for _ in range(3):  # the first call is Python's, the others are launched without it
+        x = torch.randn(shape, device="cuda").half()
+        out = F.linear(x, weight, bias)
+        assert out.shape == (*shape[:-1], 136) and out.is_contiguous()
+        assert_right(out.reshape(-1, 136), x.reshape(-1, 264), dense, bias, twice=v == 7)
+        if x.dim() > 2:
+            other = x.transpose(0, 1)
+            assert_right(F.linear(other, weight).reshape(-1, 136), other.reshape(-1, 264), dense, twice=v == 7)
+
+
 @pytest.mark.parametrize(("v", "m"), KINDS)
 @pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
 def test_packs_as_a_cpu_does(v, m, dtype):

@@ -67,6 +67,7 @@ BUILDS = {
     "vnm_compact.cu": {"90a": ELEMENTS},
     "bitmap.cu": BITMAP,
     "bitmap_dense.cu": {"80": ELEMENTS},
+    "clear.cu": {"80": [{"ITEM": item, "ELEMENT": 2} for item in (2, 4, 8)]},
     "quantize.cu": {"90a": QUANTIZE},
     "vnm_few.cu": {"80": FEW_BEFORE, "90a": FEW + WEIGHT_ONLY},
     "vnm_many.cu": {"90a": MANY + MANY_8BIT},

@@ -60,7 +60,8 @@ def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) ->
     return cleared(values, valid, inplace)
 
 
-_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+#: Integers of the size of a floating-point number, in bytes.
+BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def cleared(values: Tensor, valid: Tensor, inplace: bool = False) -> Tensor:
@@ -71,10 +72,10 @@ def cleared(values: Tensor, valid: Tensor, inplace: bool = False) -> Tensor:
     """
     if values.is_cuda and values.is_floating_point() and not inplace:
         return torch.where(valid, values, 0)
-    plain = type(values) is Tensor and values.dtype.is_floating_point and values.element_size() in _BITS
+    plain = type(values) is Tensor and values.dtype.is_floating_point and values.element_size() in BITS
     if not plain or torch.compiler.is_compiling() or (torch.is_grad_enabled() and values.requires_grad):
         return values.masked_fill_(~valid, 0) if inplace else values.masked_fill(~valid, 0)
-    bits = values.detach().view(_BITS[values.element_size()])
+    bits = values.detach().view(BITS[values.element_size()])
     if not inplace:
         return (bits * valid).view(values.dtype)
     bits.mul_(valid)

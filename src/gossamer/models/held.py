@@ -65,6 +65,11 @@ class Held:
         """Does its next gradient count at every position?"""
         return self.open or self.gradient is not None or (self.rule is not None and self.rule.due)
 
+    @property
+    def collects_all(self) -> bool:
+        """Is the gradient at every position wanted, by a method of training or to make it sparse?"""
+        return self.collects or self.gradient is not None
+
     def collect(self, grad: Tensor, first: bool) -> None:
         """Add a part of the gradient, as backward gives it; ``first`` since the last ``zero_grad``."""
         grad = grad.detach()

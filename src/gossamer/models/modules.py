@@ -26,7 +26,8 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, Structure
 from gossamer.models import forward, loading, stored
 from gossamer.models.held import Held
-from gossamer.models.masked import MaskedParameter, is_settled, move_out, settle
+from gossamer.models.home import move_out
+from gossamer.models.masked import MaskedParameter, is_settled, settle
 from gossamer.ops.sparsified import Output
 
 

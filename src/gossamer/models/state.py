@@ -17,7 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from gossamer.core.tensor import SparseTensor, gather, scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
-from gossamer.models.masked import home_of
+from gossamer.models.home import home_of
 
 #: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.
 KEEP_ZEROS = frozenset(

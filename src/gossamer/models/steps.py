@@ -18,7 +18,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from gossamer.core.tensor import SparseTensor, gather, scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
-from gossamer.models.masked import Home, home_of, settle
+from gossamer.models.home import Home, home_of
+from gossamer.models.masked import clear_gradients, settle
 from gossamer.models.state import KEEP_ZEROS, follow_all, move_state, settled
 from gossamer.models.stored import store
 
@@ -36,7 +37,9 @@ def _homes(optimizer: Optimizer) -> Iterator[tuple[Any, Home]]:
 def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Prepare weights, gradients and state for a step."""
     follow_all(optimizer)
-    for parameter, home in _homes(optimizer):
+    homes = list(_homes(optimizer))
+    clear_gradients((parameter, home) for parameter, home in homes if home.mask is not None)
+    for parameter, home in homes:
         held = home.held
         if held.gradient is not None and parameter.grad is not None:
             _give_gradient(parameter, home)

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, scatter
 from gossamer.formats import Dense, Structure
 from gossamer.models.held import Checked, Held
-from gossamer.models.masked import version_of
+from gossamer.models.home import version_of
 from gossamer.models.state import moved
 
 

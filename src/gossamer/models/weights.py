@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, Structure
 from gossamer.models.held import Held
+from gossamer.models.home import home_of
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import held_by, hold_masked, hold_stored, release, watch_gradient
 from gossamer.models.state import moved
@@ -139,8 +140,18 @@ class Weight:
             self._become_stored(tensor)
         now = self.held
         if held is not None and now is not None:
-            now.gradient, now.rule, now.collects, now.open = held.gradient, held.rule, held.collects, held.open
+            now.gradient, now.rule, now.open = held.gradient, held.rule, held.open
+            self.collect_gradient(held.collects)
         moved(self.parameter, before, self.structure if self.is_sparse else None)
+
+    def collect_gradient(self, wanted: bool) -> None:
+        """Collect the gradient at every position from now on, or stop and forget what was collected."""
+        held = self.held
+        if held is not None:
+            held.collects, held.collected = wanted, None
+            home = home_of(self.parameter)
+            if home is not None:
+                home.watch(self.parameter)
 
     def sparsify_gradient(self, how: Output) -> None:
         """Let the gradient of this weight be made sparse from now on, once it is complete."""

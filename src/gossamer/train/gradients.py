@@ -56,8 +56,8 @@ class Gradients:
             factors = self._factors.get(id(weight.parameter))
             if factors is not None:
                 factors.open() if wanted else factors.close()
-            elif weight.held is not None:
-                weight.held.collects, weight.held.collected = wanted, None
+            else:
+                weight.collect_gradient(wanted)
 
     @torch.no_grad()
     def take(self) -> bool:
@@ -70,7 +70,7 @@ class Gradients:
             if factors is not None and self._wanted and not factors.pairs:
                 del self._factors[id(parameter)]  # nobody called the module (a compiled one, say): the next is dense
                 factors.close()
-                weight.held.collects = True  # type: ignore[union-attr]
+                weight.collect_gradient(True)
             if is_sharded(parameter):
                 if self._wanted:
                     self._add(parameter, parameter.grad.detach().clone())

@@ -67,6 +67,23 @@ def test_a_bias_with_gaps():
     torch.testing.assert_close(out, F.linear(x, dense, bias), rtol=1e-4, atol=1e-4)
 
 
+def test_inputs_of_more_dimensions_are_remembered_with_their_own_result(monkeypatch):
+    dense, values, (shared, meta, sizes) = packed(70, 100, 3, 8, torch.float32)
+    remembered = []
+    monkeypatch.setattr(calls, "remember", lambda call, device: remembered.append(call))
+    for shape in ((100,), (2, 3, 100), (2, 1, 3, 100)):
+        x = torch.randn(shape)
+        out = vnm_cuda.slow(values, shared, meta, x, None, *sizes, 0)
+        torch.testing.assert_close(out, x @ dense.t(), rtol=1e-4, atol=1e-4)
+        again = remembered[-1](values, shared, meta, x, None)
+        assert torch.equal(again, out) and again.shape == out.shape and again.is_contiguous()
+    count = len(remembered)
+    for x in (torch.randn(3, 2, 100).transpose(0, 1), torch.randn(2, 0, 100)):  # copied first; nothing to launch
+        out = vnm_cuda.slow(values, shared, meta, x, None, *sizes, 0)
+        torch.testing.assert_close(out, x @ dense.t(), rtol=1e-4, atol=1e-4)
+    assert len(remembered) == count
+
+
 @pytest.mark.parametrize("activation", [0, 1, 2, 3])
 def test_activations(activation):
     dense, values, (shared, meta, sizes) = packed(20, 40, 16, 8, torch.float32)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from gossamer.kernels import gpu
 from gossamer.kernels.gpu import ELEMENTS, MOST_LINE
-from gossamer.kernels.product import activated
+from gossamer.kernels.product import activated, matrix_of_tokens
 from gossamer.kernels.transpose import transpose
 from gossamer.kernels.vnm import operators as vnm_kernels
 from gossamer.kernels.vnm import plan as vnm_plan
@@ -18,7 +18,7 @@ from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import _library, empty_result, feature_major
 from gossamer.kernels.vnm.products import Sizes, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
-from gossamer.native.cuda.calls import Call
+from gossamer.native.cuda.calls import Buffer, Call
 
 _without_python = calls.library() is not None
 _MOST = 4096  # kinds of calls; a server sees every number of tokens: forget all when there are too many
@@ -36,20 +36,24 @@ def linear(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
     activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return act(x @ A.T + bias), in the order of x; or, if ``turned`` is given, feature-major or token-major by it."""
+    """Return act(x @ A.T + bias) for x [..., cols].
+
+    In the order of x; or, if ``turned`` is given, feature-major or token-major by it.
+    """
     if turned is None and _without_python:  # half of the CPU time
         out: Tensor = torch.ops.gossamer.vnm_forward.default(
             values, shared, meta, x, bias, rows, cols, v, m, activation
         )
         return out
-    return product(values, shared, meta, x, bias, rows, cols, v, m, activation, turned)
+    out = product(values, shared, meta, matrix_of_tokens(x), bias, rows, cols, v, m, activation, turned)
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], rows)
 
 
 def product(
     values: Tensor, shared: Tensor, meta: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int, v: int, m: int,
     activation: int, turned: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """As :func:`linear`, by Python."""
+    """As :func:`linear`, by Python, for a matrix x."""
     kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, turned))
     if kind.call is not None:
         tensors = (values, shared, meta, x, bias)
@@ -64,15 +68,30 @@ def slow(
 ) -> Tensor:  # fmt: skip
     """As :func:`linear`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
     try:
-        out = product(values, shared, meta, x, bias, rows, cols, v, m, activation)
-        kind = _kind_of(values, x, bias, (rows, cols, v, m, activation, None))
+        tokens = matrix_of_tokens(x)
+        out = product(values, shared, meta, tokens, bias, rows, cols, v, m, activation)
+        kind = _kind_of(values, tokens, bias, (rows, cols, v, m, activation, None))
         if kind.call is not None:
-            calls.remember(kind.call, values.get_device())
+            call = kind.call if x.dim() == 2 else _for_more_dimensions(kind.call, x, tokens, out)
+            if call is not None:
+                calls.remember(call, values.get_device())
     except Exception as error:
         if not calls.refuse(str(error)):
             raise
         return x.new_empty(0)
-    return out
+    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], rows)
+
+
+def _for_more_dimensions(call: Call, x: Tensor, tokens: Tensor, out: Tensor) -> Call | None:
+    """Return the call of a matrix as one of x [..., cols]: only the result's shape is another.
+
+    None where x had to be copied to be a matrix, or where the result is no contiguous one.
+    """
+    if tokens.data_ptr() != x.data_ptr() or not out.is_contiguous():
+        return None
+    shape = (*x.shape[:-1], out.shape[1])
+    result = Buffer(shape, torch.empty(shape, device="meta").stride(), out.dtype)
+    return call._replace(buffers=(*call.buffers[:-1], result))
 
 
 def _kind_of(values: Tensor, x: Tensor, bias: Tensor | None, rest: tuple[Any, ...]) -> Kind:

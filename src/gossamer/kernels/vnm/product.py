@@ -32,14 +32,12 @@ class VnmProduct(Product):
     def forward(
         self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None
     ) -> Tensor:
-        tokens = matrix_of_tokens(x)
         if values.is_cuda and plain(x) and plain(values):
             # the dispatcher is for traces and tensors of other kinds; plain ones go straight to the kernel, 5 us sooner
-            out = cuda.linear(values, self.shared, self.meta, tokens, bias, *self.sizes, activation, feature_major)
-        else:
-            out = _linear(values, self.shared, self.meta, tokens, bias, *self.sizes, activation)
-            if feature_major is not None:
-                out = as_feature_major(out) if feature_major else token_major(out)
+            return cuda.linear(values, self.shared, self.meta, x, bias, *self.sizes, activation, feature_major)
+        out = _linear(values, self.shared, self.meta, matrix_of_tokens(x), bias, *self.sizes, activation)
+        if feature_major is not None:
+            out = as_feature_major(out) if feature_major else token_major(out)
         return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.rows)
 
     def back(self, grad: Tensor, values: Tensor) -> Tensor:
