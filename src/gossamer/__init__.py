@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer import formats, io, patterns, scores, sparsifiers
 from gossamer import models as nn
 from gossamer.core.fallback import FallbackWarning, fallback
+from gossamer.core.opaque import Opaque
 from gossamer.core.table import implements, implements_backward
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
@@ -45,7 +46,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
-    "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
+    "Opaque", "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
     "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain",
     "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements", "implements_backward",
     "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune", "quantize_", "report",

@@ -15,7 +15,8 @@ from torch import Tensor
 from gossamer.core import table
 from gossamer.core.backward import with_backward
 from gossamer.core.facts import PARAMETERS
-from gossamer.core.table import Entry, Function, Guard, Kinds, Operator, name_of
+from gossamer.core.opaque import Opaque
+from gossamer.core.table import Entry, Function, Guard, Kind, Kinds, Operator, name_of
 from gossamer.core.tensor import SparseTensor, wants_dense_gradient
 from gossamer.formats import Dense, Format, Masked
 
@@ -185,7 +186,7 @@ def kinds_of(args: tuple[Any, ...]) -> Kinds:
     return tuple([kind_of(a) for a in args])
 
 
-def kind_of(value: Any) -> type[Format] | None:
+def kind_of(value: Any) -> Kind | None:
     """Return the format class of one argument; of a list, the class that all its tensors share; of a class, itself."""
     if type(value) in _PLAIN:  # looked up sooner than any isinstance, and most arguments are
         return Dense
@@ -195,8 +196,11 @@ def kind_of(value: Any) -> type[Format] | None:
         return Dense
     if isinstance(value, (list, tuple)):
         kinds = {kind_of(v) for v in value} - {None}
-        return kinds.pop() if len(kinds) == 1 else Format if kinds else None
-    return value if isinstance(value, type) and issubclass(value, Format) else None
+        opaque = next((kind for kind in kinds if kind is not None and issubclass(kind, Opaque)), None)
+        return opaque or (kinds.pop() if len(kinds) == 1 else Format if kinds else None)
+    if isinstance(value, Opaque):
+        return type(value)
+    return value if isinstance(value, type) and issubclass(value, (Format, Opaque)) else None
 
 
 def _positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -255,15 +259,15 @@ def _conversion(name: str, kinds: Kinds) -> Entry | None:
     return None
 
 
-def _lossless(kind: type[Format] | None, target: type[Format]) -> bool:
+def _lossless(kind: Kind | None, target: Kind) -> bool:
     """Can a tensor of this kind become the target without storing more or fewer positions?"""
-    if kind is None or issubclass(kind, Dense) or issubclass(kind, target) or target in (Format, Dense, Masked):
+    if kind is None or issubclass(kind, (Dense, Opaque, target)) or target in (Format, Dense, Masked):
         return False
-    return target.any_pattern
+    return issubclass(target, Format) and target.any_pattern
 
 
 def _converting(entry: Entry) -> Function:
-    def convert(value: Any, target: type[Format]) -> Any:
+    def convert(value: Any, target: Any) -> Any:
         wrong = isinstance(value, SparseTensor) and not isinstance(value.format, target)
         return value.to_format(target()) if wrong else value
 

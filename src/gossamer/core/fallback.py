@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from gossamer.core.decide import Decision
+from gossamer.core.opaque import Opaque
 from gossamer.core.table import name_of
 from gossamer.core.tensor import SparseTensor
 
@@ -128,6 +129,8 @@ def densify(tree: Any, copies: Copies | None = None) -> Any:
     """Return the arguments with every sparse tensor as a dense one; ``copies`` collects which became which."""
 
     def dense(value: Any) -> Any:
+        if isinstance(value, Opaque):
+            return value.to_dense()
         if not isinstance(value, SparseTensor):
             return value
         copy = value.to_dense()
@@ -138,9 +141,9 @@ def densify(tree: Any, copies: Copies | None = None) -> Any:
     return tree_map(dense, tree)
 
 
-def sparse_leaves(tree: Any) -> Iterator[SparseTensor]:
-    """Every sparse tensor in the arguments, in lists too."""
-    if isinstance(tree, SparseTensor):
+def sparse_leaves(tree: Any) -> Iterator[SparseTensor | Opaque]:
+    """Every sparse tensor in the arguments, in lists too, and every weight of a class of its own."""
+    if isinstance(tree, SparseTensor | Opaque):
         yield tree
     elif isinstance(tree, (list, tuple)):
         for item in tree:

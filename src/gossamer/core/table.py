@@ -26,11 +26,13 @@ from typing import Any, NamedTuple
 import torch
 
 from gossamer.core.facts import ALIASES, ARITHMETIC, COMPARISONS, DUNDERS
+from gossamer.core.opaque import Opaque
 from gossamer.formats import Format
 
 Function = Callable[..., Any]
 Guard = Callable[..., str | None]
-Kinds = tuple[type[Format] | None, ...]
+Kind = type[Format] | type[Opaque]
+Kinds = tuple[Kind | None, ...]
 
 
 class Operator(NamedTuple):
@@ -46,7 +48,7 @@ class Entry:
     """One line of the table."""
 
     operator: str
-    formats: tuple[type[Format], ...]
+    formats: tuple[Kind, ...]
     function: Function
     required: int  # positional arguments the function can't do without
     when: Guard | None = None  # None: it takes every call of these formats
@@ -123,7 +125,7 @@ def name_of(function: Any) -> str:
 
 def implements(
     operator: Any,
-    formats: tuple[type[Format], ...],
+    formats: tuple[Kind, ...],
     *,
     when: Guard | None = None,
     how: str = "native",
@@ -140,7 +142,7 @@ def implements(
     operator
         A torch callable (``torch.add``, ``torch.nn.functional.linear``) in any of its spellings.
     formats
-        A format class for each tensor argument, in order.
+        A format class for each tensor argument, in order; or a class of weights of your own (:class:`gossamer.Opaque`).
     when
         A guard: a function of the same arguments that returns None if this entry takes the call, and else the reason
         in words. It looks at shapes, types and options, and computes nothing. If it refuses, the next entry is asked.
@@ -169,7 +171,7 @@ def implements(
     return _register(_TABLE, operator, formats, when, how, detail, inline)
 
 
-def implements_backward(operator: Any, formats: tuple[type[Format], ...]) -> Callable[[Function], Function]:
+def implements_backward(operator: Any, formats: tuple[Kind, ...]) -> Callable[[Function], Function]:
     """Register the backward of an operator for the formats of its inputs.
 
     The function gets ``(grad, *inputs)`` and returns the gradient of each input, or None. Without one, gradients
@@ -188,7 +190,7 @@ def implements_backward(operator: Any, formats: tuple[type[Format], ...]) -> Cal
 def _register(
     table: dict[str, list[Entry]],
     operator: Any,
-    formats: tuple[type[Format], ...],
+    formats: tuple[Kind, ...],
     when: Guard | None = None,
     how: str = "native",
     detail: Callable[..., str] | None = None,
@@ -196,7 +198,7 @@ def _register(
 ) -> Callable[[Function], Function]:
     name = operator_of(operator).name
     for format in formats:
-        if not (isinstance(format, type) and issubclass(format, Format)):
+        if not (isinstance(format, type) and issubclass(format, (Format, Opaque))):
             raise TypeError(f"formats must be classes such as gs.CSR, not {format!r}")
 
     def register(function: Function) -> Function:

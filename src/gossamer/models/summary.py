@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.core.opaque import Opaque
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
+from gossamer.models.opaque import names_of_parts
 from gossamer.models.weights import Weight, all_weights
 
 
@@ -86,7 +88,9 @@ def summary(model: nn.Module) -> Summary:
     [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
     """
     eight = {name: m for name, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
-    rows = [_row(name, weight) for name, weight in all_weights(model).items()]
+    opaque = names_of_parts(model)
+    rows = [_row(name, weight) for name, weight in all_weights(model).items() if name not in opaque]
+    rows += [_opaque_row(name, weight) for name, weight in dict(opaque.values()).items()]
     return Summary((*rows, *(_int8_row(f"{name}.packed" if name else "packed", m) for name, m in eight.items())))
 
 
@@ -94,6 +98,11 @@ def _int8_row(name: str, layer: DynamicInt8Linear) -> Row:
     shape = (layer.out_features, layer.in_features)
     size = torch.Size(shape).numel()
     return Row(name, shape, str(layer.layout), layer.nnz / max(size, 1), layer.packed.numel(), 4 * size)
+
+
+def _opaque_row(name: str, weight: Opaque) -> Row:
+    size = weight.numel() * weight.dtype.itemsize
+    return Row(name, tuple(weight.shape), type(weight).__name__, weight.density, weight.nbytes, size)
 
 
 def _row(name: str, weight: Weight) -> Row:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.models import hf
 from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
+from gossamer.models.opaque import opaque_weights, release_opaque
 from gossamer.models.weights import Weight, sparse_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
@@ -117,6 +118,8 @@ def densify_(model: nn.Module) -> nn.Module:
             put(model, path, module.as_dense())
     for weight in sparse_weights(model).values():
         weight.become(weight.dense(), None, Dense())
+    for module, name, opaque in opaque_weights(model):
+        release_opaque(module, name, opaque)
     return model
 
 
