@@ -230,3 +230,81 @@ def test_an_unknown_operator_inside_a_module_is_noticed():
     sb.set_interm("1:relux", external_sparsifier="50%", out_format=gs.CSR())
     with pytest.raises(ValueError, match="no operator in ReLU is called 'relux'; did you mean 'relu'"):
         sb.get_sparse_model()(torch.randn(2, 16))
+
+
+@pytest.mark.parametrize("keep", [gs.KeepAll(), gs.sparsifiers.KeepAll(), "keep-all"])
+@pytest.mark.parametrize("format", [gs.CSR(), gs.Masked(), gs.COO()])
+def test_keep_all_written_out_fixes_the_pattern(keep, format):
+    """STen's defaults: nothing is chosen anew, so nothing is filled."""
+    sb = gs.SparsityBuilder(nn.Sequential(nn.Linear(16, 16)))
+    sb.set_weight("0.weight", "90%", keep, None, keep, format)
+    model = sb.get_sparse_model()
+    mask = model[0].weight.mask()
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.randn(4, 16)).square().sum().backward()
+        optimizer.step()
+    assert torch.equal(model[0].weight.mask(), mask) and int(mask.sum()) == 26
+
+
+def test_in_place_with_an_optimizer_that_trains_already():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.Adam(model.parameters())
+    parameters = list(model.parameters())
+    model(torch.randn(4, 8)).sum().backward()
+    optimizer.step()
+    sb = gs.SparsityBuilder(model, inplace=True, optimizer=optimizer)
+    sb.set_weight("0.weight", "75%", out_format=gs.CSR())
+    sb.set_weight("2.weight", "50%")
+    assert sb.get_sparse_model() is model and model[0].weight.nnz == 16
+    assert all(p is q for p, q in zip(model.parameters(), parameters, strict=True))
+    assert optimizer.state[parameters[0]]["exp_avg"].shape == (16,)
+    masked = optimizer.state[model[2].weight]["exp_avg"]
+    assert (masked[~model[2].weight.mask()] == 0).all()
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).sum().backward()
+        optimizer.step()
+    assert model[0].weight.nnz == 16 and model[2].weight.nnz == 8
+
+
+def test_in_place_an_error_changes_nothing():
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight.data[0, 0] = float("nan")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    sb = gs.SparsityBuilder(model, inplace=True)
+    sb.set_weight("*.weight", "50%")
+    with pytest.raises(ValueError, match="NaN"):
+        sb.get_sparse_model()
+    assert list(model.state_dict()) == list(before) and type(model[0]) is nn.Linear
+    assert all(torch.equal(p.nan_to_num(), before[name].nan_to_num()) for name, p in model.named_parameters())
+    with pytest.raises(ValueError, match="inplace=True"):
+        gs.SparsityBuilder(model, optimizer=torch.optim.SGD(model.parameters()))
+    with pytest.raises(TypeError, match="Optimizer"):
+        gs.SparsityBuilder(model, inplace=True, optimizer=3)
+
+
+class Residual(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return torch.relu(self.fc(x) + x) + 1
+
+
+def test_operators_of_the_model_itself(tmp_path):
+    torch.manual_seed(0)
+    model, x = Residual(), torch.randn(3, 8)
+    sb = gs.SparsityBuilder(model)
+    assert sb.intermediates(x) == ["fc", "fc:linear", ":add", ":relu", ":add_1"]
+    sb.set_interm(":relu", external_sparsifier=gs.sparsifiers.ScalarThreshold(0.5), out_format=gs.COO())
+    sparse = sb.get_sparse_model()
+    inner = torch.relu(model.fc(x) + x)
+    expected = inner * (inner.abs() >= 0.5) + 1
+    with gs.fallback("silent"):
+        torch.testing.assert_close(sparse(x), expected)
+        torch.save(sparse, tmp_path / "m.pt")
+        torch.testing.assert_close(torch.load(tmp_path / "m.pt", weights_only=False)(x), expected)

@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from torch import nn
+from torch.optim.optimizer import Optimizer
 
 from gossamer.formats import Format, Masked, as_format
 from gossamer.models.interm import FormatOutput, OperatorFormats, record_names
 from gossamer.models.names import matching
 from gossamer.models.rules import Rule
+from gossamer.models.state import follow_all
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import all_weights
 from gossamer.ops.sparsified import Output
@@ -20,17 +22,26 @@ from gossamer.ops.sparsify import sparsify
 from gossamer.patterns import KeepAll
 from gossamer.sparsifiers import as_sparsifier
 
+Change = Callable[[], Any]
+Step = Callable[[nn.Module], Change]  # chooses, and returns what changes the model
+
 
 class SparsityBuilder:
     """Make a sparse model out of an existing one, weight by weight and activation by activation.
 
     Names are those of ``named_parameters()`` for weights and ``named_modules()`` for activations; globs mean all that
-    match, and an unknown name is an error that shows the near misses. The model given is left as it is.
+    match, and an unknown name is an error that shows the near misses.
 
     Parameters
     ----------
     model
         Any module.
+    inplace
+        False leaves the model as it is, and makes a sparse copy. True makes the model itself sparse; its parameters
+        stay the same objects.
+    optimizer
+        One that trains the model already, with ``inplace=True``: what it remembers of the weights is made sparse with
+        them. (Without it, that happens before the optimizer's next step.)
 
     Examples
     --------
@@ -43,11 +54,15 @@ class SparsityBuilder:
     16
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, inplace: bool = False, optimizer: Optimizer | None = None) -> None:
         if not isinstance(model, nn.Module):
             raise TypeError(f"SparsityBuilder needs a torch.nn.Module, not {type(model).__name__}")
-        self._model = model
-        self._steps: dict[tuple[str, str], Callable[[nn.Module], None]] = {}
+        if optimizer is not None and not inplace:
+            raise ValueError("optimizer= is for inplace=True: a copy has parameters that no optimizer knows")
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise TypeError(f"optimizer= must be a torch.optim.Optimizer, not {type(optimizer).__name__}")
+        self._model, self._inplace, self._optimizer = model, inplace, optimizer
+        self._steps: dict[tuple[str, str], Step] = {}
 
     def set_weight(
         self,
@@ -69,7 +84,7 @@ class SparsityBuilder:
             What chooses the values that stay at the start; keep-all by default.
         inline_sparsifier, tmp_format, external_sparsifier
             What chooses anew while the model trains (first inline into the temporary format, then external). Without
-            them, and without ``every``, the pattern is fixed from the start.
+            them, or if they keep all, and without ``every``, the pattern is fixed from the start.
         out_format
             ``gs.Masked()`` by default.
         every
@@ -78,18 +93,23 @@ class SparsityBuilder:
         """
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)
-        anew = inline_sparsifier is not None or external_sparsifier is not None
-        last = initial if external_sparsifier is None and not anew else external_sparsifier
+        anew = _chooses(inline_sparsifier) or _chooses(external_sparsifier)
+        last = external_sparsifier if anew else initial
         rule = None
         if anew or every is not None:
             rule = Rule(Output.of((inline_sparsifier, tmp_format, last, format)), 1 if every is None else every)
             rule.check()
 
-        def step(model: nn.Module, target: str) -> None:
+        def step(model: nn.Module, target: str) -> Change:
             weight = all_weights(model)[target]
-            weight.become(sparsify(weight.dense(), initial, format), format=format)
-            if rule is not None and weight.held is not None:
-                weight.held.rule = replace(rule)
+            chosen = sparsify(weight.dense(), initial, format)
+
+            def change() -> None:
+                weight.become(chosen, format=format)
+                if rule is not None and weight.held is not None:
+                    weight.held.rule = replace(rule)
+
+            return change
 
         self._add("weight", name, self._parameters(), "parameter", step)
 
@@ -104,8 +124,8 @@ class SparsityBuilder:
         """Choose the format of the gradients of weights; by default a sparse weight's gradient has its own pattern."""
         spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
 
-        def step(model: nn.Module, target: str) -> None:
-            all_weights(model)[target].sparsify_gradient(spec)
+        def step(model: nn.Module, target: str) -> Change:
+            return lambda: all_weights(model)[target].sparsify_gradient(spec)
 
         self._add("weight_grad", name, self._parameters(), "parameter", step)
 
@@ -118,6 +138,8 @@ class SparsityBuilder:
         out_format: Format | None = None,
     ) -> None:
         """Make activations sparse: the output of a module, or of one operator inside it as ``"module:add"``.
+
+        ``":add"`` is an operator of the model itself.
 
         :meth:`intermediates` lists the names that a model has.
         """
@@ -149,13 +171,18 @@ class SparsityBuilder:
         return record_names(self._model, inputs, kwargs)
 
     def get_sparse_model(self) -> nn.Module:
-        """Return the sparse model: a copy, so that the one given stays as it is."""
-        model = copy.deepcopy(self._model)
-        for kind in ("weight", "weight_grad", "interm", "interm_grad"):
-            for (step_kind, _), step in self._steps.items():
-                if step_kind == kind:
-                    step(model)
+        """Return the sparse model: a copy, or the model itself with ``inplace=True``.
+
+        All weights are chosen before the first one is changed, so that a model isn't left half sparse by an error.
+        """
+        model = self._model if self._inplace else copy.deepcopy(self._model)
+        kinds = ("weight", "weight_grad", "interm", "interm_grad")
+        changes = [step(model) for kind in kinds for (known, _), step in self._steps.items() if known == kind]
+        for change in changes:
+            change()
         made_sparse(model)
+        if self._optimizer is not None:
+            follow_all(self._optimizer)
         return model
 
     # -- collecting what was asked for
@@ -163,20 +190,25 @@ class SparsityBuilder:
     def _parameters(self) -> list[str]:
         return list(all_weights(self._model))
 
-    def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], None]) -> None:
+    def _add(self, kind: str, name: str, known: list[str], what: str, step: Callable[[nn.Module, str], Change]) -> None:
         for target in matching(name, known, what):
             self._steps[kind, target] = lambda model, target=target: step(model, target)  # type: ignore[misc]
 
     def _add_interm(self, kind: str, name: str, spec: Output, gradient: bool) -> None:
         path, _, operator = name.partition(":")
 
-        def step(model: nn.Module, target: str) -> None:
+        def step(model: nn.Module, target: str) -> Change:
             module = model.get_submodule(target)
             if operator:
-                OperatorFormats.of(module).add(operator, spec, gradient)
-            else:
-                module.register_forward_hook(FormatOutput(spec, gradient))
+                return lambda: OperatorFormats.of(module).add(operator, spec, gradient)
+            return lambda: module.register_forward_hook(FormatOutput(spec, gradient))
 
         modules = [n for n, _ in self._model.named_modules() if n]
-        for target in matching(path, modules, "module"):
+        targets = [""] if operator and not path else matching(path, modules, "module")
+        for target in targets:
             self._steps[kind, f"{target}:{operator}"] = lambda model, target=target: step(model, target)  # type: ignore[misc]
+
+
+def _chooses(sparsifier: Any) -> bool:
+    """Does a sparsifier choose at all? (STen writes keep-all where we write None.)"""
+    return sparsifier is not None and not isinstance(as_sparsifier(sparsifier).pattern, KeepAll)

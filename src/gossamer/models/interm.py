@@ -106,18 +106,20 @@ class OperatorFormats:
 
 
 def record_names(model: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Run a model once and list its modules, and the operators inside those that have no children."""
+    """Run a model once and list its modules, the operators inside of them, and those of the model itself (":add")."""
     names: list[str] = []
     handles: list[Any] = []
     modes: list[_Named] = []
 
     def watch(path: str, module: nn.Module) -> None:
         def seen(name: str, out: Tensor) -> Tensor:
-            names.append(f"{path}:{name}")
+            if path or len(modes) == 1:  # of the model itself, those that run in none of its modules
+                names.append(f"{path}:{name}")
             return out
 
         def enter(_module: nn.Module, _args: Any) -> None:
-            names.append(path)
+            if path:
+                names.append(path)
             modes.append(_Named(seen))
             modes[-1].__enter__()
 
@@ -128,8 +130,7 @@ def record_names(model: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, An
         handles.append(module.register_forward_hook(leave, always_call=True))
 
     for path, module in model.named_modules():
-        if path:
-            watch(path, module)
+        watch(path, module)
     try:
         with torch.no_grad():
             model(*inputs, **kwargs)
