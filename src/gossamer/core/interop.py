@@ -27,6 +27,8 @@ _INT32 = 2**31 - 1
 def from_torch(t: Tensor) -> SparseTensor:
     """Take a ``torch.sparse`` tensor (COO, CSR, CSC, BSR). Its indices are checked; duplicates in COO are summed.
 
+    The arrays are copied: what happens to the torch tensor later changes nothing here.
+
     Examples
     --------
     >>> import torch, gossamer as gs
@@ -56,9 +58,8 @@ def _from_coo(t: Tensor) -> SparseTensor:
     indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)
     crds = list(indices) if shape else [indices.new_zeros(indices.shape[1])]
-    return SparseTensor.from_arrays(
-        COO(), shape, t.values(), {"pos0": pos, **{f"crd{d}": c for d, c in enumerate(crds)}}
-    )
+    arrays = {"pos0": pos, **{f"crd{d}": c.clone() for d, c in enumerate(crds)}}
+    return SparseTensor.from_arrays(COO(), shape, t.values().clone(), arrays)
 
 
 def _check_coordinates(coords: Sequence[Tensor], values: Tensor, shape: Sequence[int], what: str) -> None:
@@ -92,7 +93,8 @@ def _from_compressed(t: Tensor) -> SparseTensor:
     format = CSC() if columns else CSR() if inner == 1 else BSR(tuple(values.shape[1:]))
     if isinstance(format, BSR) and format.pads(shape):
         raise ValueError(f"{t.layout} of shape {shape}: blocks of {format.block} don't divide it")
-    return SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": crd})
+    # copies: torch's are views of its tensor, which traces can't take as parts of another one, and others may write to
+    return SparseTensor.from_arrays(format, shape, values.clone(), {"pos1": pos.clone(), "crd1": crd.clone()})
 
 
 def to_torch(t: SparseTensor) -> Tensor:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from gossamer.core.tensor import SparseTensor, gather
 from gossamer.models.held import Held
 
-#: Autograd's own ``.grad``, whatever a class of parameters makes of it.
-GRAD: Any = torch.Tensor.grad
+#: Autograd's own ``.grad``, whatever a class of parameters makes of it. (By its other name: a compiled function would
+#: read ``.grad`` by the class.)
+GRAD: Any = torch.Tensor._grad
 
 
 def _nothing() -> None:

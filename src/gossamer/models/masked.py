@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch._utils import _rebuild_parameter
 
 from gossamer.core.tensor import SparseTensor
+from gossamer.core.untraced import compiling, untraced
 from gossamer.formats import Format, Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.kernels.clearing import clear_all
@@ -73,10 +74,13 @@ class MaskedParameter(nn.Parameter):
     @property
     def grad(self) -> Tensor | None:
         """The gradient, zero outside of the mask; at every position while a method of training asks for that."""
-        grad = GRAD.__get__(self)
-        home = self.home
-        if grad is None or home is None or not home.masks(grad):
+        grad, home = GRAD.__get__(self), self.home
+        if grad is None or home is None:
             return grad
+        if not compiling():  # optimizers read it four times a step, so what most often is the answer comes first
+            known, version = home.clean
+            if known() is grad and version == grad._version:
+                return grad
         return clear_gradient(self, home, grad)
 
     @grad.setter
@@ -191,8 +195,11 @@ def clear(parameter: Tensor, mask: Tensor) -> None:
         cleared(grad.data, mask, inplace=True)
 
 
+@untraced
 def clear_gradient(parameter: Any, home: Home, grad: Tensor) -> Tensor:
-    """Clear a gradient outside of the mask, and return it: itself where nobody else has a hold of it."""
+    """Clear a gradient outside of the mask if it is to be, and return it: itself where nobody else has a hold of it."""
+    if not home.masks(grad):
+        return grad
     mask: Any = home.mask
     if home.owns(grad):
         with torch.no_grad():

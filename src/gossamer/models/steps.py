@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gossamer.core.tensor import SparseTensor, gather, scatter
+from gossamer.core.untraced import untraced
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.models.home import Home, home_of
@@ -33,6 +34,7 @@ def _homes(optimizer: Optimizer) -> Iterator[tuple[Any, Home]]:
                 yield parameter, home
 
 
+@untraced
 @torch.no_grad()
 def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Prepare weights, gradients and state for a step."""
@@ -75,6 +77,7 @@ def _open(optimizer: Optimizer, parameter: Any, home: Home) -> None:
     home.closed = closed
 
 
+@untraced
 @torch.no_grad()
 def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Choose weights again where it is due, and clear what an unusual optimizer wrote outside of masks."""

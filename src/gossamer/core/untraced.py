@@ -1,0 +1,45 @@
+"""Functions that torch.compile leaves alone."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from torch._C._dynamo import eval_frame
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+#: Returns what torch.compile calls for every frame of Python that runs here; None where nothing is compiled.
+compiling: Callable[[], Any] = eval_frame.get_eval_frame_callback
+
+
+def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """Let a function run as it is when a compiled function calls it, and what it calls too.
+
+    As ``torch.compiler.disable``, without importing the compiler, which takes a second.
+
+    Examples
+    --------
+    >>> @untraced
+    ... def count(seen):
+    ...     seen.append(len(seen))
+    ...     return seen
+    >>> count([5])
+    [5, 1]
+    """
+
+    @functools.wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        if not compiling():
+            return function(*args, **kwargs)
+        before: Any = eval_frame.set_eval_frame(None)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            eval_frame.set_eval_frame(before)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return run
