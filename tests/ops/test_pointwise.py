@@ -226,3 +226,22 @@ def test_a_remainder_in_place():
     t = gs.from_dense(x, gs.CSR())
     t %= 2
     assert torch.equal(t.to_dense(), torch.remainder(x, 2))
+
+
+@pytest.mark.parametrize("format", [gs.CSR(), gs.COO(), gs.ELL(), gs.BSR((2, 2))])
+def test_a_broadcast_operand_is_never_expanded(format):
+    """Scaling rows and columns of a graph: 100,000 nodes squared are 40 GB."""
+    torch.manual_seed(0)
+    a = gs.sparsify(torch.randn(6, 8, dtype=torch.float64), "60%", format=gs.CSR()).to_format(format)
+    rows = torch.randn(6, 1, dtype=torch.float64, requires_grad=True)
+    columns = torch.randn(8, dtype=torch.float64, requires_grad=True)
+    out = (rows * a / columns.exp()).to_dense()
+    torch.testing.assert_close(out, rows * a.to_dense() / columns.exp())
+    out.sum().backward()
+    torch.testing.assert_close(rows.grad, (a.to_dense() / columns.exp()).sum(1, keepdim=True))
+    torch.testing.assert_close(columns.grad, -(rows * a.to_dense() / columns.exp()).sum(0))
+    size = 1_000_000
+    place = torch.arange(size)
+    large = gs.from_torch(torch.sparse_coo_tensor(torch.stack([place, place]), torch.ones(size), (size, size)))
+    scaled = torch.arange(size)[:, None] * large  # 4 TB, if it were
+    assert scaled.values()[[0, 5, -1]].tolist() == [0, 5, size - 1]

@@ -18,6 +18,8 @@ from gossamer.ops import (
     layers,
     matmul,
     norms,
+    outer,
+    points,
     pointwise,
     rearrange,
     reductions,
@@ -36,6 +38,7 @@ __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "convolution", "create",
     "dense_from",
     "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
-    "implements_backward", "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms",
+    "implements_backward", "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms", "outer",
+    "points",
     "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

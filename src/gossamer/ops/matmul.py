@@ -9,8 +9,8 @@ from torch import Tensor
 
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, entries_of, from_entries
-from gossamer.formats import CSR, Dense, Format
+from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
+from gossamer.formats import CSR, Dense, Format, Masked, Structure
 from gossamer.kernels.product import matrix_of_tokens
 from gossamer.ops.product import describe, multiply
 
@@ -125,6 +125,22 @@ def _gustavson(a: SparseTensor, b: SparseTensor) -> Tensor:
     return from_entries(unique, summed, (rows, cols), a.format.general())
 
 
+def _takes_masked(input: SparseTensor, other: SparseTensor) -> str | None:
+    if len(input._dense_shape) != 2 or len(other._dense_shape) != 2:
+        return "an operand is no matrix"
+    return takes_matmul(input, other)
+
+
+@implements(torch.matmul, (Masked, Masked), when=_takes_masked)
+def masked_masked(input: SparseTensor, other: SparseTensor) -> Tensor:
+    """Two matrices that are stored dense: their product, and that of their masks."""
+    (left,), (right,) = input.structure.arrays.values(), other.structure.arrays.values()
+    meet = left.view(input._dense_shape).float() @ right.view(other._dense_shape).float()
+    product = values_of(input) @ values_of(other)
+    structure = Structure(Masked(), product.shape, {"mask1": (meet > 0).view(-1)}, product.device)
+    return build(mask_padding(product, structure), structure)
+
+
 # -- the other names
 
 
@@ -141,6 +157,7 @@ def exactly(left: int, right: int) -> Any:
     return guard
 
 
+implements("mm", (Masked, Masked), when=_takes_masked)(masked_masked)
 for _name, _dims in {"mm": (2, 2), "mv": (2, 1), "bmm": (3, 3)}.items():
     for _formats, _function in {
         (Format, Dense): sparse_dense,

@@ -19,8 +19,19 @@ from gossamer.core.facts import POINTWISE, ZERO_PRESERVING
 from gossamer.core.lists import keeps_zeros
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, gather, mask_padding, values_of
+from gossamer.core.tensor import (
+    SparseTensor,
+    build,
+    entries,
+    entries_of,
+    from_entries,
+    gather,
+    mask_padding,
+    placed,
+    values_of,
+)
 from gossamer.formats import Format, Structure
+from gossamer.formats.structure import unravel
 from gossamer.ops.join import expand
 
 
@@ -166,17 +177,30 @@ def _with_dense(name: str, function: Callable[..., Any], args: tuple[Any, ...], 
     assert shape is not None
     quotient = name == "div" and isinstance(args[0], SparseTensor) and args[0]._dense_shape == shape
     if (name == "mul" or quotient) and len(args) == 2:
-        return _quotient(function, tuple(_expanded(a, shape) for a in args), kwargs)
+        sparse = tuple(_expanded(a, shape) if isinstance(a, SparseTensor) else a for a in args)
+        return _quotient(function, sparse, kwargs)
     return function(*(a.to_dense() if isinstance(a, SparseTensor) else a for a in args), **kwargs)
 
 
 def _quotient(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Product or quotient with the pattern of the sparse operand (of the first one, if both are sparse)."""
     structure = next(a.structure for a in args if isinstance(a, SparseTensor))
-    left, right = (gather(a, structure) for a in args)
+    left, right = (_read(a, structure) for a in args)
     valid = structure.valid()
     right = right if valid is None else right.masked_fill(~valid, 1)
     return build(mask_padding(function(left, right, **kwargs), structure), structure)
+
+
+def _read(tensor: Tensor, structure: Structure) -> Tensor:
+    """Read an operand at the stored positions; one that is broadcast is never expanded (100,000 rows squared)."""
+    shape = structure.shape
+    if isinstance(tensor, SparseTensor) or tensor.shape == shape or torch.compiler.is_compiling():
+        return gather(_expanded(tensor, shape), structure)
+    keys, where = entries(structure)
+    tensor = tensor.reshape((1,) * (len(shape) - tensor.dim()) + tuple(tensor.shape))
+    places = zip(unravel(keys, shape), tensor.shape, strict=True)
+    read = tensor[tuple(torch.zeros_like(coord) if size == 1 else coord for coord, size in places)]
+    return placed(read, where, structure)
 
 
 def _sorted_entries(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
