@@ -28,6 +28,7 @@ from gossamer.formats.values import cleared as cleared
 from gossamer.formats.values import mask_padding as mask_padding
 from gossamer.formats.values import placed as placed
 from gossamer.formats.values import summed as summed
+from gossamer.kernels.product import TRANSFORMED
 
 
 class SparseTensor(torch.Tensor):
@@ -381,6 +382,8 @@ def values_of(tensor: SparseTensor) -> Tensor:
     if tracked(tensor) and not torch.compiler.is_exporting():
         if tensor.grad_format is not None:
             raise WantsDenseGradient("the gradient is wanted at every position: compute with t.to_dense()")
+        if torch._C._are_functorch_transforms_active():
+            raise NotImplementedError(TRANSFORMED)
         return _Values.apply(tensor)
     return tensor._component("_values")
 

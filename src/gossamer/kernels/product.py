@@ -129,12 +129,21 @@ def activated(x: Tensor, activation: int) -> Tensor:
 # -- gradients
 
 
+#: What those are told who transform a call with a sparse weight by torch.func.
+TRANSFORMED = (
+    "torch.func transforms (vmap, grad, jvp ...) don't follow a SparseTensor that requires a gradient: give them "
+    "t.detach().to_dense(), or a module with a sparse weight"
+)
+
+
 def lean(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """Return Function.apply without what it does for functorch (2 us), where functorch has no part in a call."""
+    """Return Function.apply without what it does for torch.func (2 us), whose transforms it refuses in words."""
     direct: Callable[..., Any] = super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
     def apply(*args: Any) -> Any:
-        return (function.apply if torch._C._are_functorch_transforms_active() else direct)(*args)
+        if torch._C._are_functorch_transforms_active():
+            raise NotImplementedError(TRANSFORMED)
+        return direct(*args)
 
     return apply
 

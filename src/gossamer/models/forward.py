@@ -19,7 +19,7 @@ from gossamer.formats import Dense, Format, Structure
 from gossamer.kernels import product as kernels
 from gossamer.kernels.product import Product
 from gossamer.models.held import Held
-from gossamer.models.stored import structure_of
+from gossamer.models.stored import structure_of, transforming
 from gossamer.ops.convolution import conv2d, convolve, takes_conv2d
 from gossamer.ops.linear import linear_sparse
 from gossamer.ops.product import kernel_of, product
@@ -52,7 +52,13 @@ def _linear(own: Forward) -> Forward:
         if is_compiling():
             return traced(self, input)
         held, parameters = self._sparse["weight"], self._parameters
-        if type(input) is not Tensor or fallback._watchers or not _is_plain(self, held) or autocasts():
+        if (
+            type(input) is not Tensor
+            or fallback._watchers
+            or not _is_plain(self, held)
+            or autocasts()
+            or transforming()
+        ):
             return own(self, input)
         values = parameters["weight_values"]
         bias = parameters["bias"] if "bias" in parameters else self.bias

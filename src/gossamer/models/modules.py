@@ -62,7 +62,7 @@ class SparseModule(nn.Module):
         said = [super().extra_repr()]
         for name, held in self._sparse.items():
             weight = getattr(self, name)
-            if held.format is not None and not weight.is_meta:
+            if held.format is not None and not weight.is_meta and not stored.transforming():
                 said.append(f"{name}={held.format}, {weight.sparsity:.1%} sparse".replace("% sparse", " % sparse"))
         return ", ".join(filter(None, said))
 

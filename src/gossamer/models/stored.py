@@ -10,9 +10,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, scatter
 from gossamer.formats import Dense, Structure
+from gossamer.formats import values as plain
 from gossamer.models.held import Checked, Held
 from gossamer.models.home import version_of
 from gossamer.models.state import moved
+
+#: Does a transform of torch.func (vmap, grad, jvp ...) run here?
+transforming = torch._C._are_functorch_transforms_active
 
 
 def array_names(held: Held) -> list[str]:
@@ -85,11 +89,13 @@ class _ReadWhole(torch.autograd.Function):
 
 
 def read(module: nn.Module, name: str, held: Held) -> Tensor:
-    """Return a stored weight as a SparseTensor; inside a trace, as a dense tensor that is made there."""
+    """Return a stored weight as a SparseTensor; in a trace or a torch.func transform, as a dense tensor made there."""
     values: Any = module._parameters[f"{name}_values"]
     structure = structure_of(module, name, held)
     if torch.compiler.is_compiling():
         return scatter(mask_padding(values, structure), structure)
+    if transforming():
+        return plain.scatter(mask_padding(values, structure), structure)
     if not (torch.is_grad_enabled() and values.requires_grad):
         weight = SparseTensor(values.detach(), structure)
     elif held.whole or held.collects:

@@ -10,6 +10,7 @@ from gossamer.core.table import implements, implements_backward
 from gossamer.ops import (
     assign,
     bridge,
+    conv_dimensions,
     convolution,
     create,
     gradients,
@@ -35,8 +36,8 @@ from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "convolution", "create",
-    "dense_from",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "conv_dimensions",
+    "convolution", "create", "dense_from",
     "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
     "implements_backward", "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms", "outer",
     "points",
