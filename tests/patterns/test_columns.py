@@ -57,6 +57,13 @@ def test_others_can_not_be_improved_by_one_exchange(n, shared):
                 assert kept(own, [new if c == gone else c for c in columns], n) <= reached
 
 
+def test_the_better_of_two_starts():
+    # from the columns with the largest sums, 0 and 4, no exchange of one reaches what 1 and 2 do
+    rows = torch.tensor([[9.0, 0, 7, 0, 5], [1, 8, 5, 1, 8], [1, 1, 6, 6, 5], [3, 6, 2, 1, 1]])
+    assert kept(rows, (0, 4), 1) == 25 and kept(rows, (1, 2), 1) == 27
+    assert best_columns(rows.t()[:, :, None], 1, 2).flatten().tolist() == [1, 2]
+
+
 def test_work_in_parts_is_the_same(monkeypatch):
     scores = torch.rand(10, 4, 23)
     one, refined = best_columns(scores), best_columns(scores, 1, 3)
