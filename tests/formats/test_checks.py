@@ -43,7 +43,7 @@ def test_things_of_the_wrong_kind(shape, values, arrays, error, message):
 def test_the_shape_prints_short():
     with pytest.raises(TypeError, match=r"\.\.\.$"):
         outside(gs.CSR(), ["x" * 500], ONES, ARRAYS)
-    with pytest.raises(TypeError, match="not a object$"):
+    with pytest.raises(TypeError, match=r"not a object$"):
         outside(gs.CSR(), object(), ONES, ARRAYS)
 
 

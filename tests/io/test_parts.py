@@ -77,7 +77,7 @@ def test_no_record_at_all_and_no_such_format():
     with pytest.raises(ValueError, match="'w': a sparse tensor is described by"):
         check_record("w", None)
     parts, record = take_apart("w", csr())
-    with pytest.raises(ValueError, match="^'w': "):
+    with pytest.raises(ValueError, match=r"^'w': "):
         put_together("w", {**record, "format": "Nonsense()"}, parts.__getitem__)
 
 

@@ -99,7 +99,7 @@ def test_what_a_header_says_must_add_up(path, change, message):
 def test_a_header_that_was_edited_and_not_signed_is_refused(path):
     data = path.read_bytes()
     path.write_bytes(data.replace(b'a.bias\\"', b'a.bios\\"', 1))
-    with pytest.raises(gs.io.BadFile, match="SHA-256 differs|the names must be"):
+    with pytest.raises(gs.io.BadFile, match=r"SHA-256 differs|the names must be"):
         File(path)
 
 

@@ -61,7 +61,7 @@ def test_files_without_digests_are_checked_by_their_formats(path: Path, version:
     assert [(row.name, row.format) for row in rows] == [("w", "CSR()"), ("b", "Dense()")]
     assert rows[0].sparsity == 0.75
     written([1, 4])
-    with pytest.raises(gs.io.BadFile, match="'w': .*crd has coordinates 1 .. 4"):
+    with pytest.raises(gs.io.BadFile, match=r"'w': .*crd has coordinates 1 .. 4"):
         gs.io.inspect(path)
 
 

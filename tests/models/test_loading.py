@@ -103,5 +103,5 @@ def test_a_stored_weight_that_is_not_whole_is_refused():
 
 def test_another_shape_is_torchs_error():
     for format in (gs.Masked(), gs.CSR()):
-        with pytest.raises(RuntimeError, match="size mismatch|Unexpected key|shape"):
+        with pytest.raises(RuntimeError, match=r"size mismatch|Unexpected key|shape"):
             layer(A, format).load_state_dict(nn.Linear(3, 2, bias=False).state_dict())

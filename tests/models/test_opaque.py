@@ -65,7 +65,7 @@ def test_released_it_is_a_dense_parameter(trains):
 
 
 def test_what_is_refused():
-    with pytest.raises(TypeError, match="hold_ takes a gs.Opaque, not Tensor: for SparseTensors use gs.sparsify_"):
+    with pytest.raises(TypeError, match=r"hold_ takes a gs.Opaque, not Tensor: for SparseTensors use gs.sparsify_"):
         hold_(nn.Linear(3, 2), torch.ones(2, 3))
     with pytest.raises(ValueError, match="ReLU has no weight 'weight'"):
         hold_(nn.ReLU(), outer())

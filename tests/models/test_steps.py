@@ -85,7 +85,7 @@ def test_a_choice_that_fails_leaves_the_pattern(format):
     module = layer(format)
     held = gs.nn.all_weights(module)["weight"].held
     held.rule = Rule(gs.Output.of((None, None, "50%", format)), every=1)
-    with pytest.raises(ValueError, match="NaN|nan"):
+    with pytest.raises(ValueError, match=r"NaN|nan"):
         step(module, torch.optim.SGD(module.parameters(), lr=1.0), x=(1.0, float("nan"), 1.0, 1.0))
     assert module.weight.mask().tolist() == [[True, False, True, False]] and module.weight.format == format
 

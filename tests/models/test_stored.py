@@ -34,7 +34,7 @@ def test_a_structure_is_checked_once_and_again_when_an_array_is_another_or_writt
     second = structure_of(module, "weight", held(module))
     assert second is not first and structure_of(module, "weight", held(module)) is second
     module.weight_crd1.add_(9)
-    with pytest.raises(ValueError, match="crd has coordinates 9 .. 10"):
+    with pytest.raises(ValueError, match=r"crd has coordinates 9 .. 10"):
         structure_of(module, "weight", held(module))
 
 

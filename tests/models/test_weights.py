@@ -96,5 +96,5 @@ def test_what_was_asked_of_the_gradient_is_kept(after):
 def test_a_dense_weight_has_no_structure():
     weight = weight_of(nn.Linear(2, 2))
     assert weight.format == gs.Dense() and weight.held is None and weight.module.weight is weight.parameter
-    with pytest.raises(TypeError, match="weight is dense: call gs.sparsify_ first"):
+    with pytest.raises(TypeError, match=r"weight is dense: call gs.sparsify_ first"):
         weight.sparse()

@@ -48,7 +48,7 @@ def test_defaults_promise_nothing():
 
 def test_require():
     require(True, "never said")
-    with pytest.raises(ValueError, match="^said$"):
+    with pytest.raises(ValueError, match=r"^said$"):
         require(False, "said")
 
 

@@ -65,5 +65,5 @@ def test_a_byte_that_is_no_coordinate_is_refused():
     crd = torch.full((16,), 8, dtype=torch.uint8)
     check(FixedLanes(1), {"crd": crd}, 16, 8)
     crd[7] = 9
-    with pytest.raises(ValueError, match="crd has a coordinate outside 0 .. 8"):
+    with pytest.raises(ValueError, match=r"crd has a coordinate outside 0 .. 8"):
         check(FixedLanes(1), {"crd": crd}, 16, 8)

@@ -77,14 +77,14 @@ def test_runs_that_are_not_whole(pos, message):
 def test_without_sorted_any_order_may_be_walked():
     arrays = {"pos": ints(0, 3), "crd": ints(2, 0, 2)}
     check(Compressed(), arrays, 1, 4, sorted=False)
-    with pytest.raises(ValueError, match="crd is not strictly ascending below a parent$"):
+    with pytest.raises(ValueError, match=r"crd is not strictly ascending below a parent$"):
         check(Compressed(), arrays, 1, 4)
-    with pytest.raises(ValueError, match="coordinates 0 .. 2, must lie in 0 .. 1"):
+    with pytest.raises(ValueError, match=r"coordinates 0 .. 2, must lie in 0 .. 1"):
         check(Compressed(), arrays, 1, 2, sorted=False)
 
 
 def test_types_are_named():
-    with pytest.raises(ValueError, match="crd is torch.int16, must be int32 or int64"):
+    with pytest.raises(ValueError, match=r"crd is torch.int16, must be int32 or int64"):
         check(Compressed(), {"pos": ints(0, 0), "crd": ints().short()}, 1, 4)
 
 

@@ -96,7 +96,7 @@ def test_a_record_without_sense_is_refused(record):
 
 def test_other_versions_are_refused():
     assert SparsityConfig().version == 3
-    with pytest.raises(ValueError, match="in version 2; this gossamer reads version 3. Load the folder with"):
+    with pytest.raises(ValueError, match=r"in version 2; this gossamer reads version 3. Load the folder with"):
         SparsityConfig(version=2)
 
 
