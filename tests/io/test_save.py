@@ -98,47 +98,6 @@ def test_model_with_buffers(path: Path) -> None:
     assert int(other[1].num_batches_tracked) == 1
 
 
-def test_meta_model(path: Path) -> None:
-    one = gs.sparsify_(model(), "75%", format=gs.CSR()).eval()
-    gs.save(one, path)
-    with torch.device("meta"):
-        other = model().eval()
-    gs.load(other, path)
-    assert all(t.device.type == "cpu" for t in (*other.parameters(), *other.buffers()))
-    assert torch.equal(other(torch.ones(2, 16)), one(torch.ones(2, 16)))
-    assert other[0].weight.requires_grad
-
-
-def test_meta_model_is_not_saved(path: Path) -> None:
-    with pytest.raises(TypeError, match=r"'0.weight' is a Parameter on meta; plain tensors with data"):
-        gs.save(nn.Sequential(nn.Linear(4, 4, device="meta")), path)
-    assert not path.exists()
-
-
-def test_sparse_into_masked_keeps_how_it_trains(path: Path) -> None:
-    gs.save(gs.sparsify_(nn.Linear(8, 8), "50%", format=gs.CSR()), path)
-    other = gs.sparsify_(nn.Linear(8, 8), "75%")
-    weight = gs.nn.all_weights(other)["weight"]
-    weight.held.collects = True
-    gs.load(other, path)
-    assert other.weight.format == gs.CSR() and weight.held.collects
-
-
-def test_dense_file_makes_a_sparse_model_dense(path: Path) -> None:
-    dense = nn.Linear(8, 8)
-    gs.save(dense, path)
-    other = gs.load(gs.sparsify_(nn.Linear(8, 8), "75%"), path)
-    assert type(other.weight) is nn.Parameter and torch.equal(other.weight, dense.weight)
-
-
-def test_model_dtype_and_views_are_kept(path: Path) -> None:
-    gs.save(gs.sparsify_(nn.Linear(8, 8), "50%"), path)
-    other = nn.Linear(8, 8, dtype=torch.float64)
-    storage = other.bias.data_ptr()
-    gs.load(other, path)
-    assert other.weight.dtype == torch.float64 and other.bias.data_ptr() == storage
-
-
 class Tied(nn.Module):
     def __init__(self, tie: bool = True) -> None:
         super().__init__()
@@ -200,65 +159,6 @@ def test_tensors_are_aligned(path: Path) -> None:
     (length,) = struct.unpack("<Q", data[:8])
     header = json.loads(data[8 : 8 + length])
     assert (8 + length) % 8 == 0 and header["b"]["data_offsets"][0] % 8 == 0
-
-
-def test_inspect_of_plain_and_of_other_files(path: Path) -> None:
-    safetensors.torch.save_file({"w": torch.tensor([[0.0, 1.0], [0.0, 2.0]])}, path)
-    (row,) = gs.io.inspect(path)
-    assert (row.format, row.sparsity, row.bytes) == ("Dense()", 0.5, 16)
-    with pytest.raises(gs.io.BadFile, match=r"no metadata of gs\.save"):
-        gs.load(nn.Linear(2, 2), path)
-    with pytest.raises(FileNotFoundError):
-        gs.io.inspect(path.with_name("nobody"))
-
-
-def test_names_that_differ(path: Path) -> None:
-    gs.save(nn.Linear(4, 4), path)
-    other = nn.Linear(4, 4, bias=False)
-    before = other.weight.clone()
-    with pytest.raises(ValueError, match=r"not in the model is bias. strict=False"):
-        gs.load(other, path)
-    assert torch.equal(other.weight, before)
-    gs.load(other, path, strict=False)
-    assert not torch.equal(other.weight, before)
-    with pytest.raises(ValueError, match=r"not in the file are bn.weight, bn.bias"):
-        gs.load(nn.ModuleDict({"bn": nn.BatchNorm1d(3)}), path)
-
-
-def test_shapes_that_differ(path: Path) -> None:
-    gs.save(gs.sparsify_(nn.Linear(4, 4), "50%"), path)
-    with pytest.raises(ValueError, match=r"'weight' is \(4, 8\) in the model and \(4, 4\) in the file"):
-        gs.load(nn.Linear(8, 4), path)
-
-
-def test_a_broken_file_leaves_the_model_as_it_was(path: Path) -> None:
-    gs.save(gs.sparsify_(model(), "50%", format=gs.CSR()), path)
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1  # the last array of the last tensor
-    path.write_bytes(data)
-    other = model()
-    before = {k: v.clone() for k, v in other.state_dict().items()}
-    with pytest.raises(gs.io.BadFile, match="SHA-256"):
-        gs.load(other, path)
-    assert all(torch.equal(v, before[k]) for k, v in other.state_dict().items())
-    assert type(other[0].weight) is nn.Parameter
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "match"),
-    [
-        (3, TypeError, "takes a module or a mapping"),
-        ({"a": 3}, TypeError, "'a' is a int"),
-        ({"a": torch.eye(2).to_sparse()}, TypeError, "'a' is a Tensor"),
-        ({"a": torch.zeros(2, dtype=torch.complex128)}, TypeError, "no name for"),
-        ({"__metadata__": torch.ones(1)}, ValueError, "'__metadata__'"),
-        ({"a": gs.from_dense(torch.ones(1), gs.COO()), "a:values": torch.ones(1)}, ValueError, "'a:values'"),
-    ],
-)
-def test_what_cannot_be_saved(state: object, error: type[Exception], match: str, path: Path) -> None:
-    with pytest.raises(error, match=match):
-        gs.save(state, path)  # type: ignore[arg-type]
-    assert list(path.parent.iterdir()) == []
 
 
 @pytest.mark.parametrize(("n", "m", "order"), [(2, 4, None), (1, 10, None), (2, 4, (1, 0))])

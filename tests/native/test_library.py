@@ -4,63 +4,13 @@ import logging
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from gossamer import native
-from gossamer.native.build import build, compiler
-from gossamer.native.cache import BuildError
+from gossamer.native.build import compiler
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler")
-
-
-@pytest.fixture
-def source(tmp_path, monkeypatch):
-    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "cache"))
-    path = tmp_path / "two.cpp"
-    path.write_text('extern "C" __attribute__((visibility("default"))) int two() { return 2; }')
-    return path
-
-
-@needs_compiler
-def test_built_once_and_again_when_the_source_changes(source):
-    first = build("two", {"two": (source, [])}, [])
-    stamp = first.stat().st_mtime_ns
-    assert build("two", {"two": (source, [])}, []) == first and first.stat().st_mtime_ns == stamp
-    source.write_text(source.read_text().replace("2;", "3;"))
-    assert build("two", {"two": (source, [])}, []) != first
-    assert not list(first.parent.glob(".build-*"))
-
-
-@needs_compiler
-def test_many_at_once(source):
-    with ThreadPoolExecutor(4) as pool:
-        made = set(pool.map(lambda _: build("two", {"two": (source, [])}, []), range(4)))
-    assert len(made) == 1
-
-
-@needs_compiler
-def test_a_wrong_source_says_what_the_compiler_says(source):
-    source.write_text("int two( {")
-    with pytest.raises(BuildError, match=r"two\.cpp"):
-        build("two", {"two": (source, [])}, [])
-
-
-def test_no_compiler(source, monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(BuildError, match="no C\\+\\+ compiler: install one"):
-        build("two", {"two": (source, [])}, [])
-
-
-def test_cache_that_cannot_be_written(source, tmp_path, monkeypatch):
-    if compiler() is None:
-        pytest.skip("no C++ compiler")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path / "file"))
-    with pytest.raises(BuildError, match="GOSSAMER_CACHE"):
-        build("two", {"two": (source, [])}, [])
 
 
 def test_a_process_without_kernels_says_so_once_and_works(tmp_path):

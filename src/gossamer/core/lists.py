@@ -62,9 +62,10 @@ def _on_values(operator: Operator, func: Any, *args: Any, **kwargs: Any) -> Any:
         for i, owner in enumerate(owners):
             if isinstance(owner, SparseTensor) and not _keeps_zeros(operator.name, others, i, owner):
                 mask_padding(owner._values, owner.structure, inplace=True)
-        for target, values, owner in copies:  # state of another format than its weight: bring the results back
-            target.copy_(SparseTensor(values, owner.structure))
-    return out
+        if not operator.name.startswith("_foreach_"):  # a fused optimizer writes its state, in whatever format it is
+            for target, values, owner in copies:
+                target.copy_(SparseTensor(values, owner.structure))
+    return owners if isinstance(out, list) else out
 
 
 def _keeps_zeros(name: str, others: tuple[Any, ...], i: int, owner: SparseTensor) -> bool:

@@ -61,7 +61,7 @@ def mask_padding(values: Tensor, structure: Structure, inplace: bool = False) ->
 
 
 #: Integers of the size of a floating-point number, in bytes.
-BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def cleared(values: Tensor, valid: Tensor, inplace: bool = False) -> Tensor:

@@ -54,6 +54,7 @@ class File(Mapping[str, Tensor]):
         self._digests: dict[str, str] = page["sha256"]
         self._checked: set[str] = set()  # what bytes of this SHA-256 promise need not be checked again
         self._names: list[str] = page["names"]
+        self._known = {*self._names, *self.tied}
 
     def __enter__(self) -> File:
         return self
@@ -67,6 +68,9 @@ class File(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._names) + len(self.tied)
+
+    def __contains__(self, name: object) -> bool:  # a Mapping's own would read the tensor
+        return name in self._known
 
     def __getitem__(self, name: str) -> Tensor:
         name = self.tied.get(name, name)

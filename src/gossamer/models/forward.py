@@ -145,11 +145,13 @@ def _computes(operator: Any, function: Any, format: type[Format], version: int) 
     known = _KNOWN.get(key)
     if known is None or known[0] != version:
         name = table.operator_of(operator).name
-        kinds = (Dense, format, Dense)
-        found = candidates(name, kinds).candidates
-        ours = bool(found) and found[0].entry.function is function and table.backward_of(name, kinds) is None
-        known = _KNOWN[key] = version, ours
+        known = _KNOWN[key] = version, all(_is_first(name, function, (Dense, format, *bias)) for bias in ((), (Dense,)))
     return known[1]
+
+
+def _is_first(name: str, function: Any, kinds: table.Kinds) -> bool:
+    found = candidates(name, kinds).candidates
+    return bool(found) and found[0].entry.function is function and table.backward_of(name, kinds) is None
 
 
 _computes._dynamo_marked_constant = True  # type: ignore[attr-defined]

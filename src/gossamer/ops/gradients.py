@@ -41,5 +41,5 @@ def _at_stored(function: Callable[..., Tensor]) -> Callable[..., Any]:
     return run
 
 
-for _name in NAMES:
-    implements(_name, (Format, Format, Format), when=_takes)(_at_stored(getattr(torch.ops.aten, _name)))
+for _name in NAMES:  # elu_backward has its tensor last, after four options
+    implements(_name, (Format,) * 6, when=_takes)(_at_stored(getattr(torch.ops.aten, _name)))

@@ -103,8 +103,9 @@ def transpose_of(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor
     ([0, 1, 1, 3], [0, 0, 1], [0, 1, 2])
     """
     known = _transposes.get(crd)
-    if known is not None:
-        return known
+    # tensors of another shape, or with other rows, may share these columns
+    if known is not None and known[0].data_ptr() == pos.data_ptr() and known[1] == (rows, cols):
+        return known[2]
     compiled = None
     if enough(crd.numel()) and plain(pos, crd):
         rows_first = Structure(CSR(), (rows, cols), {"pos1": pos, "crd1": crd}, crd.device)
@@ -118,7 +119,7 @@ def transpose_of(pos: Tensor, crd: Tensor, rows: int, cols: int) -> tuple[Tensor
         pos_t = torch.zeros(cols + 1, dtype=pos.dtype, device=pos.device)
         pos_t[1:] = counts.cumsum(0)
         made = (pos_t, _rows_of(pos, crd)[order].to(crd.dtype), order)
-    _transposes[crd] = made
+    _transposes[crd] = pos, (rows, cols), made  # which keeps pos, so that its address is nobody else's
     return made
 
 

@@ -89,16 +89,23 @@ _transposes: Any = WeakIdKeyDictionary()
 def _transpose(row: Tensor | None, pos: Tensor | None, crd: Tensor, sizes: tuple[int, ...]) -> _Transpose:
     """Packed rows of A.T; made once for a structure and kept as long as its arrays are."""
     known = _transposes.get(crd)
-    if known is not None:
-        return known
+    # tensors of another shape, or with other rows, may share these columns
+    if known is not None and known[1] == sizes and all(map(_same, known[0], (row, pos))):
+        return known[2]
     rows, cols, _, tile, window, per = sizes
     # `per` of every `window` columns is n:m whatever finer promise was made
     format = PackedNM(per, window) if per else PackedNear(tile) if window else PackedCSR(tile)
     arrays = {"crd3": crd} if row is None or pos is None else {"crd2": row, "pos3": pos, "crd3": crd}
     made, index = _turned(Structure(format, (rows, cols), arrays, crd.device))
     index = torch.where(made.arrays[2] == made.sizes[3], -1, index).int()
-    _transposes[crd] = result = _Transpose(made, index)
+    result = _Transpose(made, index)
+    _transposes[crd] = (row, pos), sizes, result  # which keeps both, so that their addresses are nobody else's
     return result
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    """Are these the same array?"""
+    return one is other or (one is not None and other is not None and one.data_ptr() == other.data_ptr())
 
 
 def _turned(structure: Structure) -> tuple[Rows, Tensor]:

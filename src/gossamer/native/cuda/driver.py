@@ -248,7 +248,7 @@ def function(
     **macros
         What the source is configured by.
     """
-    key = (source, name, device, shared, *sorted(macros.items()))
+    key = (source, name, device, parameters, shared, chained, *sorted(macros.items()))
     known = _functions.get(key)
     if known is not None:
         return known

@@ -12,7 +12,7 @@ from gossamer.native.build import build, compiler
 from gossamer.native.cuda import SOURCES, calls
 from gossamer.native.cuda.calls import Address, Box, Buffer, Call, Launch
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
 _operators = torch.library.Library("gossamer_launch_test", "DEF")
 _operators.define("add(Tensor x, Tensor? bias, int count) -> Tensor")

@@ -1,4 +1,4 @@
-"""All or nothing: who is killed while writing leaves the old file whole."""
+"""gs.save, all or nothing: who is killed while writing leaves the old file whole; and what is written."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 import gossamer as gs
 from gossamer.io import write
@@ -40,7 +41,7 @@ class Stops(Mapping[str, torch.Tensor]):
 
 WORKER = """
 import sys, time, gossamer as gs
-from tests.io.test_atomic import Stops
+from tests.io.test_write import Stops
 def halfway():
     print("halfway", flush=True)
     time.sleep(60)
@@ -157,3 +158,73 @@ def test_leftovers_of_killed_saves_are_removed(tmp_path):
         file.write_bytes(b"half")
     gs.save({"w": torch.ones(3)}, path)
     assert not old.exists() and ours.exists() and other.exists()
+
+
+# -- what is written
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+def test_meta_model_is_not_saved(path: Path) -> None:
+    with pytest.raises(TypeError, match=r"'0.weight' is a Parameter on meta; plain tensors with data"):
+        gs.save(nn.Sequential(nn.Linear(4, 4, device="meta")), path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "match"),
+    [
+        (3, TypeError, "takes a module or a mapping"),
+        ({"a": 3}, TypeError, "'a' is a int"),
+        ({"a": torch.eye(2).to_sparse()}, TypeError, "'a' is a Tensor"),
+        ({"a": torch.zeros(2, dtype=torch.complex128)}, TypeError, "no name for"),
+        ({"__metadata__": torch.ones(1)}, ValueError, "'__metadata__'"),
+        ({"a": gs.from_dense(torch.ones(1), gs.COO()), "a:values": torch.ones(1)}, ValueError, "'a:values'"),
+    ],
+)
+def test_what_cannot_be_saved(state: object, error: type[Exception], match: str, path: Path) -> None:
+    with pytest.raises(error, match=match):
+        gs.save(state, path)  # type: ignore[arg-type]
+    assert list(path.parent.iterdir()) == []
+
+
+def test_the_state_of_a_model_has_the_names_of_the_dense_one() -> None:
+    model = gs.sparsify_(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), "50%", format=gs.CSR())
+    state = write.state_of(model)
+    assert list(state)[:2] == ["0.weight", "0.bias"] and "1.running_mean" in state
+    assert state["0.weight"].format == gs.CSR() and state["0.bias"] is model[0].bias
+    assert not any("weight_" in name for name in state)
+
+
+def test_tied_tensors_are_written_once(path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    gs.save(model, path)
+    with gs.io.File(path) as file:
+        assert file.tied == {"1.weight": "0.weight"} and len(file) == 2
+        assert path.stat().st_size < 36 + 8 + 700  # nine numbers, and a header
+    gs.save({"a": model[0].weight, "b": model[0].weight}, path)  # a mapping may make its tensors anew: all are written
+    with gs.io.File(path) as file:
+        assert file.tied == {}
+
+
+def test_a_tensor_that_is_not_contiguous_is_written_in_its_order(path: Path) -> None:
+    gs.save({"t": torch.tensor([[1.0, 2.0], [3.0, 4.0]]).t()}, path)
+    with gs.io.File(path) as file:
+        assert file["t"].tolist() == [[1.0, 3.0], [2.0, 4.0]]
+
+
+def test_a_sparse_tensor_as_a_dense_one(path: Path) -> None:
+    gs.save({"w": gs.from_dense(torch.eye(2, dtype=torch.bfloat16), gs.CSR())}, path, dense=True)
+    with gs.io.File(path) as file:
+        assert type(file["w"]) is torch.Tensor and file["w"].dtype is torch.bfloat16
+        assert file["w"].tolist() == [[1.0, 0.0], [0.0, 1.0]] and file.records == {}
+
+
+def test_a_sparse_tensor_without_data_is_refused(path: Path) -> None:
+    tensor = gs.from_dense(torch.eye(2), gs.CSR()).to("meta")
+    with pytest.raises(ValueError, match="'w' is on the meta device, where there is no data to save"):
+        gs.save({"w": tensor}, path)

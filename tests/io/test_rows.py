@@ -1,0 +1,75 @@
+"""inspect: what a file holds, a row for each tensor."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+import gossamer as gs
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+def test_rows_by_hand(path: Path) -> None:
+    sparse = gs.from_dense(torch.tensor([[0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]]), gs.CSR())
+    gs.save({"w": sparse, "b": torch.tensor([0.0, 1.0, 0.0, 0.0]).half(), "n": torch.tensor(0)}, path)
+    rows = {row.name: row for row in gs.io.inspect(path)}
+    w = rows["w"]
+    assert (w.shape, w.dtype, w.format, w.sparsity) == ((2, 4), "float32", "CSR()", 0.625)
+    assert (w.bytes, w.dense_bytes, w.tied_to) == (3 * 4 + 3 * 4 + 3 * 4, 32, None) and w.pattern
+    b = rows["b"]
+    assert (b.dtype, b.format, b.sparsity, b.bytes, b.dense_bytes, b.pattern) == ("float16", "Dense()", 0.75, 8, 8, "")
+    assert rows["n"].sparsity == 0.0 and rows["n"].bytes == 8  # one number is no tensor of zeros
+
+
+def test_a_tied_tensor_counts_once(path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    gs.save(model, path)
+    one, other = gs.io.inspect(path)
+    assert (one.bytes, one.tied_to) == (36, None)
+    assert (other.name, other.bytes, other.dense_bytes, other.tied_to) == ("1.weight", 0, 0, "0.weight")
+    assert other.shape == (3, 3)
+
+
+def test_empty_tensors(path: Path) -> None:
+    gs.save({"e": torch.ones(0, 3)}, path)
+    (row,) = gs.io.inspect(path)
+    assert (row.shape, row.sparsity, row.bytes) == ((0, 3), 0.0, 0)
+
+
+@pytest.mark.parametrize(("version", "joint"), [(2, ":"), (3, "_")], ids=["a file", "a folder of transformers"])
+def test_files_without_digests_are_checked_by_their_formats(path: Path, version: int, joint: str) -> None:
+    def written(crd: list[int]) -> None:
+        record = {"format": "CSR()", "shape": [2, 4], "parts": ["values", "pos1", "crd1"]}
+        page = {"version": version, "tensors": {"w": record, "elsewhere": record}}
+        arrays = {"values": torch.ones(2), "pos1": torch.tensor([0, 1, 2]), "crd1": torch.tensor(crd)}
+        tensors = {f"w{joint}{part}": array for part, array in arrays.items()}
+        metadata = {"gossamer": json.dumps(page)}
+        safetensors.torch.save_file({**tensors, "b": torch.ones(2)}, path, metadata=metadata)
+
+    written([1, 3])
+    rows = gs.io.inspect(path)
+    assert [(row.name, row.format) for row in rows] == [("w", "CSR()"), ("b", "Dense()")]
+    assert rows[0].sparsity == 0.75
+    written([1, 4])
+    with pytest.raises(gs.io.BadFile, match=r"'w': .*crd has coordinates 1 .. 4"):
+        gs.io.inspect(path)
+
+
+def test_inspect_of_plain_and_of_other_files(path: Path) -> None:
+    safetensors.torch.save_file({"w": torch.tensor([[0.0, 1.0], [0.0, 2.0]])}, path)
+    (row,) = gs.io.inspect(path)
+    assert (row.format, row.sparsity, row.bytes) == ("Dense()", 0.5, 16)
+    with pytest.raises(gs.io.BadFile, match=r"no metadata of gs\.save"):
+        gs.load(nn.Linear(2, 2), path)
+    with pytest.raises(FileNotFoundError):
+        gs.io.inspect(path.with_name("nobody"))
