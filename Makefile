@@ -24,12 +24,12 @@ PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 say    = @echo '▸ $(1)'
 
 .NOTPARALLEL:
-.PHONY: help setup test lint types house browser unit docs demo bench format clean
+.PHONY: help setup test lint english types house browser unit docs demo bench format clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(STAMP)  ## make .venv with everything in it
+setup: $(STAMP)  ## create .venv with everything in it
 	@echo '▸ $(VENV) is ready: $(BIN)/python, or source $(BIN)/activate'
 
 $(STAMP): pyproject.toml
@@ -54,10 +54,14 @@ $(STAMP): pyproject.toml
 
 test: lint types house docs unit  ## set up, then lint, type-check, build the docs and test
 
-lint: $(STAMP)  ## style (ruff)
+lint: $(STAMP) english  ## style (ruff) and English (tools/words.toml)
 	$(call say,style)
 	@$(BIN)/ruff check -q
-	@$(BIN)/ruff format -q --check || { echo 'make format puts this right'; exit 1; }
+	@$(BIN)/ruff format -q --check || { echo 'make format fixes this'; exit 1; }
+
+english: $(STAMP)
+	$(call say,English)
+	@$(BIN)/python tools/plain_english.py
 
 types: $(STAMP)  ## types (mypy)
 	$(call say,types)
@@ -89,10 +93,10 @@ demo: $(STAMP)  ## the whole story in under two minutes
 bench: $(STAMP)  ## tables against what you would use instead, in a few minutes; benchmarks/*.py write the published ones
 	@for suite in cpu compiler training pruning; do $(BIN)/gossamer bench $$suite; done
 
-format: $(STAMP)  ## let ruff put style right
+format: $(STAMP)  ## let ruff fix the style
 	@$(BIN)/ruff check -q --fix
 	@$(BIN)/ruff format -q
 
-clean:  ## remove everything that make made
+clean:  ## remove everything that make has built
 	rm -rf $(VENV) site out dist build gossamer-report.html .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -129,5 +129,5 @@ def test_from_outside(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert (out, err.strip()) == ("", "stopped; files are as they were, or whole")
+    assert (out, err.strip()) == ("", "stopped; every file is complete: either the old or the new one")
     assert os.listdir(tmp_path) == []

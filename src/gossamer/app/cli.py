@@ -30,7 +30,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("\nstopped; files are as they were, or whole", err=True)
+            click.echo("\nstopped; every file is complete: either the old or the new one", err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -177,7 +177,7 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
 @main.command(short_help="What this machine offers, and what is missing.")
 @as_json_option
 def doctor(as_json: bool) -> None:
-    """Show what this machine offers, what is missing, and the command that puts it right.
+    """Show what this machine offers, what is missing, and the command that fixes it.
 
     Exits with 1 if something that gossamer's speed depends on is missing.
 
@@ -219,7 +219,7 @@ def completion(shell: str) -> None:
 
 @contextmanager
 def failing_plainly(command: str) -> Iterator[None]:
-    """Turn what a user can put right into one line; anything else is a bug, and keeps its traceback."""
+    """Turn what a user can fix into one line; anything else is a bug, and keeps its traceback."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -67,7 +67,7 @@ def trusted(path: Path) -> bool:
 
 
 def used(path: Path) -> None:
-    """Note that a file was used now. Its time of change stays as it is."""
+    """Note that a file was used now. Its modification time stays as it is."""
     with contextlib.suppress(OSError):
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 
