@@ -24,7 +24,7 @@ PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 say    = @echo '▸ $(1)'
 
 .NOTPARALLEL:
-.PHONY: help setup test lint english types house browser unit docs demo bench format clean
+.PHONY: help setup test lint english types house browser unit docs wheel demo bench format clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -86,6 +86,24 @@ docs: $(STAMP)  ## build the documentation into site/
 	$(call say,documentation)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
 	@echo 'site/index.html'
+
+RELEASE := build/release
+wheel:  ## build and check what goes to PyPI: dist/ gets the sources and a manylinux wheel
+	$(call say,tools of the release (without torch))
+	@"$(PYTHON)" -m venv $(RELEASE)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(RELEASE)/bin/pip install -qq $$($(RELEASE)/bin/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	$(call say,sources; then the wheel from them)
+	@rm -rf dist && PATH="$(abspath $(RELEASE))/bin:$$PATH" $(RELEASE)/bin/python -m build --outdir dist . > build/release.log 2>&1 \
+	  || { tail -40 build/release.log; exit 1; }
+	$(call say,the wheel for every Linux of the last years)
+	@PATH="$(abspath $(RELEASE))/bin:$$PATH" $(RELEASE)/bin/auditwheel repair --exclude libtorch_cpu.so --wheel-dir dist/repaired dist/*-linux_*.whl
+	@rm dist/*-linux_*.whl && mv dist/repaired/*.whl dist/ && rmdir dist/repaired
+	@$(RELEASE)/bin/auditwheel show dist/*.whl
+	$(call say,checks)
+	@$(RELEASE)/bin/twine check --strict dist/*
+	@SKBUILD_WHEEL_CMAKE=false $(RELEASE)/bin/pyroma --min=10 dist/*.tar.gz  # metadata only: nothing is compiled again
+	@ls -l dist
 
 demo: $(STAMP)  ## the whole story in under two minutes
 	@$(BIN)/gossamer demo

@@ -26,7 +26,9 @@ def cache_dir() -> Path:
     """Return where built code is kept: ``$GOSSAMER_CACHE``, or ``gossamer`` in the user's cache folder."""
     if own := os.environ.get("GOSSAMER_CACHE"):
         return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gossamer"
+    import platformdirs  # only programs that build or measure need it
+
+    return platformdirs.user_cache_path("gossamer", appauthor=False)
 
 
 def folder(kind: str) -> Path:
