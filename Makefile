@@ -85,6 +85,7 @@ unit: $(STAMP) browser  ## tests (pytest)
 docs: $(STAMP)  ## build the documentation into site/
 	$(call say,documentation)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	@$(BIN)/python tools/links.py site
 	@echo 'site/index.html'
 
 RELEASE := build/release
