@@ -24,12 +24,12 @@ PIP   := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq
 say    = @echo '▸ $(1)'
 
 .NOTPARALLEL:
-.PHONY: help setup test lint types house browser unit docs demo bench format clean
+.PHONY: help setup test lint english types house browser unit docs wheel demo bench format clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-setup: $(STAMP)  ## make .venv with everything in it
+setup: $(STAMP)  ## create .venv with everything in it
 	@echo '▸ $(VENV) is ready: $(BIN)/python, or source $(BIN)/activate'
 
 $(STAMP): pyproject.toml
@@ -54,10 +54,14 @@ $(STAMP): pyproject.toml
 
 test: lint types house docs unit  ## set up, then lint, type-check, build the docs and test
 
-lint: $(STAMP)  ## style (ruff)
+lint: $(STAMP) english  ## style (ruff) and English (tools/words.toml)
 	$(call say,style)
 	@$(BIN)/ruff check -q
-	@$(BIN)/ruff format -q --check || { echo 'make format puts this right'; exit 1; }
+	@$(BIN)/ruff format -q --check || { echo 'make format fixes this'; exit 1; }
+
+english: $(STAMP)
+	$(call say,English)
+	@$(BIN)/python tools/plain_english.py
 
 types: $(STAMP)  ## types (mypy)
 	$(call say,types)
@@ -81,7 +85,26 @@ unit: $(STAMP) browser  ## tests (pytest)
 docs: $(STAMP)  ## build the documentation into site/
 	$(call say,documentation)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --clean
+	@$(BIN)/python tools/links.py site
 	@echo 'site/index.html'
+
+RELEASE := build/release
+wheel:  ## build and check what goes to PyPI: dist/ gets the sources and a manylinux wheel
+	$(call say,tools of the release (without torch))
+	@"$(PYTHON)" -m venv $(RELEASE)
+	@PIP_DISABLE_PIP_VERSION_CHECK=1 $(RELEASE)/bin/pip install -qq $$($(RELEASE)/bin/python -c 'import tomllib; \
+	  print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["release"])')
+	$(call say,sources; then the wheel from them)
+	@rm -rf dist && PATH="$(abspath $(RELEASE))/bin:$$PATH" $(RELEASE)/bin/python -m build --outdir dist . > build/release.log 2>&1 \
+	  || { tail -40 build/release.log; exit 1; }
+	$(call say,the wheel for every Linux of the last years)
+	@PATH="$(abspath $(RELEASE))/bin:$$PATH" $(RELEASE)/bin/auditwheel repair --exclude libtorch_cpu.so --wheel-dir dist/repaired dist/*-linux_*.whl
+	@rm dist/*-linux_*.whl && mv dist/repaired/*.whl dist/ && rmdir dist/repaired
+	@$(RELEASE)/bin/auditwheel show dist/*.whl
+	$(call say,checks)
+	@$(RELEASE)/bin/twine check --strict dist/*
+	@SKBUILD_WHEEL_CMAKE=false $(RELEASE)/bin/pyroma --min=10 dist/*.tar.gz  # metadata only: nothing is compiled again
+	@ls -l dist
 
 demo: $(STAMP)  ## the whole story in under two minutes
 	@$(BIN)/gossamer demo
@@ -89,10 +112,10 @@ demo: $(STAMP)  ## the whole story in under two minutes
 bench: $(STAMP)  ## tables against what you would use instead, in a few minutes; benchmarks/*.py write the published ones
 	@for suite in cpu compiler training pruning; do $(BIN)/gossamer bench $$suite; done
 
-format: $(STAMP)  ## let ruff put style right
+format: $(STAMP)  ## let ruff fix the style
 	@$(BIN)/ruff check -q --fix
 	@$(BIN)/ruff format -q
 
-clean:  ## remove everything that make made
+clean:  ## remove everything that make has built
 	rm -rf $(VENV) site out dist build gossamer-report.html .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis
 	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

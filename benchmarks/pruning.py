@@ -46,7 +46,7 @@ def table(found: dict[str, Any]) -> str:
         lines += [
             f"The same model at {part['pattern']} (75 %) with training: `gradual` in {len(part['stages'])} stages by",
             f"second order, {part['steps']} steps of {part['batch']} verses towards the dense model's",
-            f"{part['towards']}, {part['seconds'] / 60:.0f} minutes. Verses are to be found among {part['crowd']}.",
+            f"{part['towards']}, {part['seconds'] / 60:.0f} minutes. Verses are searched among {part['crowd']}.",
             "", "| | cosine | found |", "|---|--:|--:|",
         ]  # fmt: skip
         for name in ("dense", "pruned", "trained"):

@@ -129,5 +129,8 @@ def test_from_outside(tmp_path):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert (out, err.strip()) == ("", "stopped; files are as they were, or whole")
+    assert out == ""
+    *parts, last = err.strip().splitlines()
+    assert last == "stopped; every file is complete: either the old or the new one"
+    assert all(part.startswith("demo: ") for part in parts if part)
     assert os.listdir(tmp_path) == []

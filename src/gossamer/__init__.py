@@ -1,4 +1,4 @@
-"""gossamer: sparsity in PyTorch made ordinary. ``import gossamer as gs``."""
+"""Sparsity in PyTorch: make a model sparse, train it sparse, run it faster than dense. ``import gossamer as gs``."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from gossamer.sparsifiers import Sparsifier
 if TYPE_CHECKING:
     from gossamer import prune, train
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 
 def __getattr__(name: str) -> Any:

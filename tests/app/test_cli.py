@@ -1,7 +1,5 @@
+import importlib.metadata
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +9,9 @@ from safetensors.torch import save_file
 import gossamer as gs
 from gossamer.app import bench, cli
 
-COMMANDS = ["demo", "bench", "inspect", "report", "doctor", "completion"]
+COMMANDS = [
+    "demo", "prune", "pack", "quantize", "export", "bench", "inspect", "report", "doctor", "completion",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_names_of_suites_are_those_of_the_room():
 
 
 def test_version(run):
-    assert run("--version").output.startswith("gossamer, version 0.")
+    assert run("--version").output == f"gossamer, version {importlib.metadata.version('gossamer')}\n"
 
 
 @pytest.mark.parametrize("args", [("doctro",), ("bench", "cpus"), ("inspect",), ("inspect", "no.safetensors")], ids=str)
@@ -64,13 +64,13 @@ def test_inspect_shows_the_file_and_its_sum(run, file):
     assert found["total"]["sparsity"] == pytest.approx(kept / found["total"]["values"], abs=1e-3)
 
 
-def test_a_broken_file_is_one_line_and_exit_1(run, file):
+def test_a_broken_file_is_one_line_and_exit_2(run, file):
     data = bytearray(file.read_bytes())
     data[-3] ^= 1
     file.write_bytes(data)
     for command in ("inspect", "report"):
         result = run(command, file)
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert result.output.startswith("Error: ") and "SHA-256" in result.output
 
 
@@ -134,8 +134,3 @@ def test_completion_is_a_script_of_that_shell(run, shell):
     result = run("completion", shell)
     assert result.exit_code == 0
     assert "_GOSSAMER_COMPLETE" in result.output
-
-
-def test_the_command_itself_does_not_import_torch():
-    code = f"import runpy, sys; runpy.run_path({cli.__file__!r}); assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(cli.__file__).parent)

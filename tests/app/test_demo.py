@@ -21,7 +21,7 @@ def small(monkeypatch):
 def test_the_demo_measures_four_models_and_writes_a_page(small, tmp_path):
     result = CliRunner().invoke(main, ["demo", "--report", str(tmp_path / "page.html"), "--json"])
     assert result.exit_code == 0
-    rows = json.loads(result.output)["rows"]  # nobody watches: no bar, and nothing but the JSON
+    rows = json.loads(result.stdout)["rows"]  # nobody watches: no bar, and nothing but the JSON
     names = ["dense", "dynamic (RigL) 75%", "one-shot (SparseGPT) 75%", "gradual, grouped 1:4"]
     assert [row["name"] for row in rows] == names
     assert rows[0]["accuracy"] > 0.5
@@ -39,3 +39,12 @@ def test_the_table_shows_gains_over_the_first_row():
     table = demo.table(rows)
     assert [str(c.header) for c in table.columns][-4:] == ["1 token", "gain", "256 tokens", "gain"]
     assert list(table.columns[-1].cells) == ["1.0x", "4.0x"]
+
+
+def test_parts_are_announced_once_in_a_pipe(capsys):
+    told = []
+    tell = demo.announced(lambda *what: told.append(what))
+    for what in ("dense", "dense", "packing"):
+        tell(what, None, 1)
+    assert capsys.readouterr().err == "demo: dense ...\ndemo: packing ...\n"
+    assert told == [("dense", None, 1), ("dense", None, 1), ("packing", None, 1)]

@@ -34,7 +34,7 @@ def test_merge_keeps_the_mask(make: Any, targets: list[str], format: Any, tmp_pa
         for name, module in adapted.named_modules()
         if hasattr(module, "get_delta_weight")
     }
-    told = pytest.warns(UserWarning, match="outside of its mask") if format == gs.Masked() else nullcontext()
+    told = pytest.warns(UserWarning, match="outside its mask") if format == gs.Masked() else nullcontext()
     with told:
         merged = adapted.merge_and_unload()
     after = gs.nn.sparse_parameters(merged)

@@ -49,6 +49,8 @@ def test_holds_the_library_of_its_own_sources(built):
         assert f"gossamer/native/cpu/{path.name}" in names
     assert "gossamer/app/bench/clone/benchmarks/cpu.py" in names
     assert not any(name.endswith("libtorch_cpu.so") for name in names)
+    assert not any("benchmarks/results" in name for name in names)
+    assert "gossamer/__main__.py" in names
 
 
 @pytest.mark.slow
@@ -67,6 +69,10 @@ print(torch.nn.functional.linear(torch.ones(2, 8), w).sum().item(), doctor.kerne
         return answer.stdout.strip(), answer.stderr
 
     assert run()[0] == "32.0 the wheel"
+    assert not (tmp_path / "native").exists()  # nothing was built
+    nowhere = env | {"HOME": "/proc/none", "GOSSAMER_CACHE": "", "XDG_CACHE_HOME": ""}  # can't be written, even by root
+    answer = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=nowhere, capture_output=True, text=True)
+    assert answer.stdout.strip() == "32.0 the wheel", answer.stderr
     with (tmp_path / "site/gossamer/native/cpu/vec.h").open("a") as file:
         file.write("// edited\n")
     said, log = run()
@@ -116,7 +122,10 @@ def test_the_source_distribution_has_what_a_wheel_needs(tmp_path):
     answer = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr[-3000:]
     names = {n.partition("/")[2] for n in tarfile.open(tmp_path / answer.stdout.splitlines()[-1]).getnames()}
-    for needed in ("CMakeLists.txt", "build_backend.py", "benchmarks/cpu.py", "tests/native/core_test.cpp", "LICENSE"):
+    for needed in (
+        "CMakeLists.txt", "build_backend.py", "benchmarks/cpu.py", "tests/native/core_test.cpp", "LICENSE",
+        "SECURITY.md", "tools/plain_english.py", "CITATION.cff", "docs/how-to/deploy-table.txt",
+    ):  # fmt: skip
         assert needed in names
     assert {f"src/gossamer/native/cpu/{p.name}" for p in recipe.SOURCES.iterdir()} <= names
     assert "LEAD.txt" not in names

@@ -222,7 +222,7 @@ def test_compile_shows_loops_and_source():
     k = gs.compile("ik,kj->ij", gs.CSR(), gs.Dense())
     assert "for A1.q in A.pos1[i] .. A.pos1[i + 1]:" in k.loops
     assert "vector_size(64)" in k.source and "#include" not in k.source
-    assert "walked as it lies" in k.explain() and "in strips of vectors" in k.explain()
+    assert "walked as it is stored" in k.explain() and "in strips of vectors" in k.explain()
     a, x = tensor((6, 8), gs.CSR()), torch.randn(8, 3, dtype=torch.float64)
     with gs.dense_from(None):
         assert torch.allclose(k(a, x), a.to_dense() @ x)

@@ -1,6 +1,6 @@
 """The command `gossamer`.
 
-torch takes more than a second to import, so nothing here imports it before a command needs it.
+What takes long to import (rich, transformers, the benchmarks) is imported by the commands that need it.
 """
 
 from __future__ import annotations
@@ -8,14 +8,13 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from gossamer.app import changing
+from gossamer.app.failing import BadInput, console, failing_plainly
 
 INTERRUPTED = 130  # what a shell makes of SIGINT
 
@@ -30,7 +29,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("\nstopped; files are as they were, or whole", err=True)
+            click.echo("\nstopped; every file is complete: either the old or the new one", err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -40,30 +39,34 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage, 130 stopped by Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage or bad input (nothing is written), 130 stopped by Ctrl-C.",
 )
 @click.version_option(package_name="gossamer", prog_name="gossamer")
 def main() -> None:
-    """Sparsity in PyTorch, made ordinary.
+    """Make PyTorch models sparse, and run them faster than dense.
 
     \b
     Examples:
-      gossamer demo                    the whole story: train, sparsify, pack, measure, report
-      gossamer bench cpu               sparse layers against dense torch, torch CSR and scipy
-      gossamer inspect m.safetensors   what is in a saved model
-      gossamer report m.safetensors    a page about a saved model
-      gossamer doctor                  what this machine offers, and what is missing
+      gossamer demo                                          everything in two minutes: train, prune, pack, measure
+      gossamer prune bert/ --pattern 2:4 --calibration texts.txt -o pruned/
+      gossamer pack pruned/ -o packed/                       to the fastest formats of this machine
+      gossamer quantize pruned/ -o small/                    in int8
+      gossamer bench packed/                                 against dense float32 and dense int8
+      gossamer inspect packed/                               what is in a saved model
+      gossamer report m.safetensors                          a page about a saved model
+      gossamer export packed/ -o dense/                      for programs that don't have gossamer
+      gossamer doctor                                        what this machine offers, and what is missing
     \b
     Completion, for bash (zsh, fish: the same with their names):
       eval "$(gossamer completion bash)"
     """
 
 
-@main.command(short_help="The whole story: train, sparsify, pack, measure, report.")
+@main.command(short_help="Everything in two minutes: train, sparsify, pack, measure, report.")
 @click.option("--report", "path", default="gossamer-report.html", show_default=True, help="Where to write the page.")
 @as_json_option
 def demo(path: str, as_json: bool) -> None:
-    """Run the whole story in under two minutes on two cores, with no download.
+    """Show everything in under two minutes on two cores, with no download.
 
     Trains a small model on real data, makes it sparse in three ways, packs it, measures dense against sparse, and
     writes a page about it. Every figure is measured in that run.
@@ -80,17 +83,17 @@ def demo(path: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"rows": story.plain(rows), "report": path}, indent=2))
         return
-    console = _console()
-    console.print(story.table(rows))
-    console.print(f"{path}: layers, masks, roofline, curves", highlight=False)
+    console().print(story.table(rows))
+    click.echo(f"{path}: layers, masks, roofline, curves")
 
 
 @main.command(short_help="Tables against what you would use instead.")
-@click.argument("suite", type=click.Choice(SUITES), required=False)
+@click.argument("what", metavar="[SUITE|MODEL]", default="cpu")
+@click.option("--tokens", default=128, show_default=True, help="For a MODEL: tokens (rows of the input).")
 @click.option("--full", is_flag=True, help="The grid that the docs publish: many minutes.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write the results as JSON, too.")
 @as_json_option
-def bench(suite: str | None, full: bool, out: str | None, as_json: bool) -> None:
+def bench(what: str, tokens: int, full: bool, out: str | None, as_json: bool) -> None:
     """Measure against what you would use instead; a minute or two without --full.
 
     \b
@@ -99,39 +102,50 @@ def bench(suite: str | None, full: bool, out: str | None, as_json: bool) -> None
     compiler   compiled einsums against torch and scipy
     training   methods of sparse training: accuracy by sparsity
     pruning    methods of pruning: what they keep, and how long they take
+    MODEL      a transformers folder: the model as it is against dense float32 and torch's dynamic int8;
+               or a safetensors file: its layers against dense ones
 
     \b
     Examples:
       gossamer bench cpu
+      gossamer bench bert-packed/ --tokens 128
       gossamer bench training --json > training.json
       gossamer bench cpu --full --out cpu.json
     """
-    name = suite or "cpu"
     with failing_plainly("bench"):
-        room = importlib.import_module("gossamer.app.bench")
-        results = room.run(name, quick=not full)
+        if what in SUITES:
+            suites = importlib.import_module("gossamer.app.bench")
+            results = suites.run(what, quick=not full)
+            tables = list(suites.tables(what, results))
+        elif Path(what).exists():
+            measuring = importlib.import_module("gossamer.app.measuring")
+            results = measuring.measure(what, tokens)
+            tables = [measuring.table(results)]
+        else:
+            raise BadInput(f"{what!r} is neither a model on this disk nor one of {', '.join(SUITES)}")
         text = json.dumps(results, indent=2, default=str)
         if out:
             importlib.import_module("gossamer.report.page").write_whole(out, text + "\n")
     if as_json:
         click.echo(text)
         return
-    console = _console()
-    for table in room.tables(name, results):
-        console.print(table)
+    for table in tables:
+        console().print(table)
 
 
 @main.command(short_help="What is in a saved model.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("file", metavar="FILE|FOLDER", type=click.Path(exists=True))
+@click.option("--all", "every", is_flag=True, help="A row for each tensor, however many there are.")
 @as_json_option
-def inspect(file: str, as_json: bool) -> None:
-    """Show what is in a saved model: every tensor, its format, sparsity and bytes.
+def inspect(file: str, every: bool, as_json: bool) -> None:
+    """Show what is in a saved model: its tensors, their format, sparsity and bytes.
 
-    All of the file is read and checked on the way.
+    All of it is read and checked on the way. A long table has one row for tensors whose names differ in numbers only.
 
     \b
     Examples:
       gossamer inspect model.safetensors
+      gossamer inspect bert-packed/
       gossamer inspect model.safetensors --json | jq '.total.sparsity'
     """
     from gossamer.app.inspecting import found_in, table
@@ -141,7 +155,7 @@ def inspect(file: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
-        _console().print(table(found))
+        console().print(table(found, every=every))
 
 
 @main.command(short_help="One HTML page about a saved model.")
@@ -169,15 +183,14 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
         return
-    console = _console()
-    console.print(found.table())
-    console.print(out, highlight=False)
+    console().print(found.table())
+    click.echo(out)
 
 
 @main.command(short_help="What this machine offers, and what is missing.")
 @as_json_option
 def doctor(as_json: bool) -> None:
-    """Show what this machine offers, what is missing, and the command that puts it right.
+    """Show what this machine offers, what is missing, and the command that fixes it.
 
     Exits with 1 if something that gossamer's speed depends on is missing.
 
@@ -186,15 +199,14 @@ def doctor(as_json: bool) -> None:
       gossamer doctor
       gossamer doctor --json | jq .cpu.isa
     """
-    room = importlib.import_module("gossamer.app.doctor")
-    facts = room.examine()
+    doctors = importlib.import_module("gossamer.app.doctor")
+    facts = doctors.examine()
     if as_json:
         click.echo(json.dumps(facts, indent=2))
     else:
-        console = _console()
-        console.print(room.table(facts))
-        console.print()
-        console.print(room.advice(facts))
+        console().print(doctors.table(facts))
+        click.echo()
+        console().print(doctors.advice(facts))
     if any(finding["serious"] for finding in facts["findings"]):
         sys.exit(1)
 
@@ -217,23 +229,8 @@ def completion(shell: str) -> None:
     click.echo(kind(main, {}, "gossamer", "_GOSSAMER_COMPLETE").source())
 
 
-@contextmanager
-def failing_plainly(command: str) -> Iterator[None]:
-    """Turn what a user can put right into one line; anything else is a bug, and keeps its traceback."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        extra = {"sklearn": "demo"}.get(error.name or "")
-        fix = f"pip install 'gossamer[{extra}]'" if extra else f"pip install {error.name}"
-        raise click.ClickException(f"{command} needs {error.name}: {fix}") from error
-    except (ValueError, NotImplementedError, OSError, ImportError) as error:
-        raise click.ClickException(str(error)) from error
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(width=None if sys.stdout.isatty() else 130)
+for command in (changing.prune, changing.pack, changing.quantize, changing.export):
+    main.add_command(command)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import io
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 import gossamer as gs
 from gossamer import prune
 from gossamer import train as sparse_training
+from gossamer.app.failing import note
 from gossamer.progress import Tell, progress
 from gossamer.report.page import Column, Section, tiles
 from gossamer.report.page import table as page_table
@@ -247,11 +249,25 @@ def section(found: list[Row]) -> Section:
     return Section("The demo", text, type(lead)(lead + page_table(columns, cells)))
 
 
+def announced(tell: Tell) -> Tell:
+    """Return the same, with a line on standard error for each part: in a pipe there is no bar to watch."""
+    seen: set[str] = set()
+
+    def both(what: str, loss: float | None, steps: int) -> None:
+        if what not in seen:
+            note(f"demo: {what}")
+        seen.add(what)
+        tell(what, loss, steps)
+
+    return both
+
+
 def run(path: str | os.PathLike[str] | None = "gossamer-report.html", show_progress: bool | None = None) -> list[Row]:
     """Run the demo, and write its page."""
     data = digits()
     total = 2 * EPOCHS + RECOVERY + 3
-    with progress("demo:", total, show_progress) as tell:
+    with progress("demo:", total, show_progress) as bar:
+        tell = bar if sys.stderr.isatty() or show_progress is not None else announced(bar)
         story = tell_the_story(data, tell)
         tell("packing", None, 0)
         models = {name: packed(model) for name, model in story.models.items()}

@@ -1,4 +1,4 @@
-"""``gossamer doctor``: what this machine offers, what is missing, and the command that puts it right."""
+"""``gossamer doctor``: what this machine offers, what is missing, and the command that fixes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is missing or slows things down, what it costs, and the command that puts it right."""
+    """Something that is missing or slows things down, what it costs, and the command that fixes it."""
 
     what: str
     costs: str
@@ -142,14 +142,14 @@ def cache() -> dict[str, Any]:
 
 
 def findings(facts: dict[str, Any]) -> list[Finding]:
-    """Return what is to be said about the facts, what costs most first."""
+    """Return the findings, the most expensive one first."""
     found = []
     kernels, cpu, torch_ = facts["kernels"], facts["cpu"], facts["torch"]
     if not facts["cache"]["writable"]:
         what = f"the cache {facts['cache']['path']} can't be written"
         found.append(
             Finding(
-                what, "kernels are built anew by each process, or not at all", "export GOSSAMER_CACHE=/tmp/gossamer"
+                what, "kernels are built again by each process, or not at all", "export GOSSAMER_CACHE=/tmp/gossamer"
             )
         )
     if facts["compiler"] is None:
@@ -229,7 +229,7 @@ def advice(facts: dict[str, Any]) -> Table | str:
 
     if not facts["findings"]:
         return "[green]Nothing is missing.[/]"
-    out = Table("what", "what it costs", "the command that puts it right", box=None, padding=(0, 2, 0, 0))
+    out = Table("what", "what it costs", "the command that fixes it", box=None, padding=(0, 2, 0, 0))
     for f in facts["findings"]:
         mark = "[yellow]![/] " if f["serious"] else "  "
         out.add_row(mark + escape(f["what"]), escape(f["costs"]), f"[bold]{escape(f['fix'])}[/]")

@@ -1,4 +1,4 @@
-"""Copies of a sparse tensor: as it is, outside of autograd, of another type or on another device."""
+"""Copies of a sparse tensor: as it is, outside autograd, of another type or on another device."""
 
 from __future__ import annotations
 

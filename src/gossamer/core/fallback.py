@@ -1,6 +1,6 @@
 """The dense fallback: what runs where no entry of the table takes a call, and who is told.
 
-Torch computes the call on dense copies, which is right for every operator. A warning says so once, with the reason of
+Torch computes the call on dense copies, which is right for every operator. One warning gives the reason of
 the decision; :class:`fallback` turns it into an error, or off.
 """
 
@@ -82,7 +82,7 @@ _watchers: list[list[Ran]] = []
 
 @contextlib.contextmanager
 def watch() -> Iterator[list[Ran]]:
-    """Collect the calls that compute with a sparse tensor, in the order in which they start; calls inside of calls too.
+    """Collect the calls that compute with a sparse tensor, in the order in which they start; calls inside calls too.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """To and from torch.sparse and scipy.
 
 What comes from outside is checked before any code but ours walks its index arrays: scipy's and torch's own routines
-trust them, and would read outside of them.
+trust them, and would read outside them.
 """
 
 from __future__ import annotations

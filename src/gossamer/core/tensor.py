@@ -373,7 +373,7 @@ def tracked(tensor: Tensor) -> bool:
 
 
 def wants_dense_gradient(value: Any) -> bool:
-    """Is it a sparse tensor whose gradient is to be recorded here, at every position?"""
+    """Is it a sparse tensor whose gradient is recorded here, at every position?"""
     return isinstance(value, SparseTensor) and value.grad_format is not None and tracked(value)
 
 

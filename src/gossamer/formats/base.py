@@ -149,7 +149,7 @@ class Format:
         return coords if self.order is None else [coords[self.order.index(d)] for d in range(len(coords))]
 
     def pads(self, shape: Sequence[int]) -> bool:
-        """Do the levels have places outside of the tensor (the last blocks of a size that doesn't divide)?"""
+        """Do the levels have places outside the tensor (the last blocks of a size that doesn't divide)?"""
         return self.own_map
 
     def matrix(self, structure: Structure) -> Matrix | None:

@@ -79,7 +79,7 @@ def _tensor(what: str, tensor: Any) -> None:
 
 
 def check(structure: Structure, values: Tensor) -> None:
-    """Raise ValueError, naming the broken promise, unless arrays and values are whole."""
+    """Raise ValueError, naming the broken promise, unless arrays and values are complete."""
     format, shape = structure.format, structure.shape
     who = f"{format} of shape {tuple(shape)}"
     _sizes(format, tuple(shape))

@@ -210,7 +210,7 @@ class Structure:
         return all(a.shape == b.shape and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
 
     def check(self, values: Tensor) -> None:
-        """Raise ValueError, naming the broken promise, unless arrays and values are whole."""
+        """Raise ValueError, naming the broken promise, unless arrays and values are complete."""
         checks.check(self, values)
 
     def to(self, device: torch.device) -> Structure:

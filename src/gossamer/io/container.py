@@ -56,7 +56,7 @@ class BadFile(ValueError):  # noqa: N818 - what is bad is the file, and the mess
     >>> gs.io.inspect("bad.safetensors")
     Traceback (most recent call last):
         ...
-    gossamer.io.container.BadFile: bad.safetensors: the header is said to be 8029109312199880558 bytes long, ...
+    gossamer.io.container.BadFile: bad.safetensors: the header claims to be 8029109312199880558 bytes long, ...
     """
 
 
@@ -75,7 +75,7 @@ class Entry:
         return self.end - self.begin
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as it stands in a header."""
+        """Return it as a header has it."""
         return {"dtype": self.dtype, "shape": list(self.shape), "data_offsets": [self.begin, self.end]}
 
 
@@ -166,7 +166,7 @@ class Reader:
         (length,) = struct.unpack("<Q", first)
         if length > MAX_HEADER or length > self.size - 8:
             raise self.bad(
-                f"the header is said to be {length} bytes long, but the file has {self.size - 8} after its first 8 "
+                f"the header claims to be {length} bytes long, but the file has {self.size - 8} after its first 8 "
                 f"and a header at most {MAX_HEADER}; it is cut off, or not a safetensors file"
             )
         page = self._json(self._file.read(length))

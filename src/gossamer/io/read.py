@@ -119,7 +119,7 @@ class File(Mapping[str, Tensor]):
         return tensor
 
     def _check(self, page: dict[str, Any]) -> None:
-        """Everything that the header says together: it must be whole, and add up."""
+        """Everything that the header says together: it must be complete, and add up."""
         entries, bad = self._reader.header.entries, self._reader.bad
         if set(page) != _PAGE:
             raise bad(f"the metadata must hold {', '.join(sorted(_PAGE))}, not {', '.join(sorted(page))[:200]}")

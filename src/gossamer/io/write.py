@@ -36,7 +36,7 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
     """Write a model to a safetensors file; sparse tensors stay as they are stored.
 
     The file is written beside its place, brought to the disk, and then moved there: who is killed on the way leaves
-    the old file whole. Tensors are written one by one, without a second copy of the model. The metadata hold format,
+    the old file complete. Tensors are written one by one, without a second copy of the model. The metadata hold format,
     shape and arrays of each sparse tensor, and a SHA-256 of everything, which :func:`gossamer.load` checks.
 
     Parameters
@@ -47,7 +47,7 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
     path
         The file, usually ``*.safetensors``.
     dense
-        Write sparse tensors as dense ones, zeros and all, for programs that know nothing of gossamer.
+        Write sparse tensors as dense ones, zeros included, for programs that know nothing of gossamer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Zeros into many tensors outside of their masks: the gradients of a masked model, before an optimizer's step."""
+"""Zeros into many tensors outside their masks: the gradients of a masked model, before an optimizer's step."""
 
 from __future__ import annotations
 

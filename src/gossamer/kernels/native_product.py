@@ -120,7 +120,7 @@ def _bound(op: Callable[..., Tensor], arrays: tuple[Any, ...], sizes: tuple[int,
 
 
 def register_gradients(library: torch.library.Library, family: type[NativeProduct], arrays: int, block: int) -> None:
-    """Give the operators of a family their gradients, for traces; they have so many arrays and sizes of a block."""
+    """Give the operators of a family their gradients, for traces; given the numbers of their arrays and block sizes."""
     prefix = family.prefix
 
     def linear(*args: Any) -> Tensor:

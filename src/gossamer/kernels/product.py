@@ -101,7 +101,7 @@ def with_rows(x: Tensor) -> Tensor:
 
 
 def plain(tensor: Tensor) -> bool:
-    """Is it an ordinary tensor outside of any trace, for which a kernel can be called without torch's dispatcher?"""
+    """Is it an ordinary tensor outside any trace, for which a kernel can be called without torch's dispatcher?"""
     ordinary = type(tensor) is Tensor or type(tensor) is torch.nn.Parameter
     return ordinary and not torch.compiler.is_compiling() and not torch._C._len_torch_dispatch_stack()
 

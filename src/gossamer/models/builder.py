@@ -83,13 +83,13 @@ class SparsityBuilder:
         initial_sparsifier
             What chooses the values that stay at the start; keep-all by default.
         inline_sparsifier, tmp_format, external_sparsifier
-            What chooses anew while the model trains (first inline into the temporary format, then external). Without
+            What chooses again while the model trains (first inline into the temporary format, then external). Without
             them, or if they keep all, and without ``every``, the pattern is fixed from the start.
         out_format
             ``gs.Masked()`` by default.
         every
-            Choose anew every so many optimizer steps (1 if there is an inline or external sparsifier); with ``every``
-            alone, by the initial sparsifier.
+            Choose again after this number of optimizer steps (1 if there is an inline or external sparsifier); with
+            ``every`` alone, by the initial sparsifier.
         """
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)

@@ -184,7 +184,7 @@ def _suits(weight: Weight) -> bool:
 
 
 def check_packed(model: nn.Module, name: str, tensor: Tensor) -> None:
-    """Raise ValueError if a tensor of a file, under this name, is to be the bytes of a layer and can't."""
+    """Raise ValueError if a tensor of a file has the name of a layer's bytes and doesn't fit."""
     path, _, last = name.rpartition(".")
     layer = model.get_submodule(path)
     if last == "packed" and isinstance(layer, DynamicInt8Linear):
@@ -192,7 +192,7 @@ def check_packed(model: nn.Module, name: str, tensor: Tensor) -> None:
 
 
 def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Module]:
-    """Put an empty DynamicInt8Linear of so many bytes where a linear layer of this name is; return what was there."""
+    """Put an empty DynamicInt8Linear of this size where a linear layer of this name is; return what was there."""
     taken = {}
     for name, size in sizes.items():
         try:

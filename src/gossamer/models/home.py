@@ -57,7 +57,7 @@ class Home:
         return grad
 
     def masks(self, grad: Tensor) -> bool:
-        """Is a gradient to be cleared outside of the mask, and not clear yet?"""
+        """Is a gradient to be cleared outside the mask, and not clear yet?"""
         clean, version = self.clean
         if clean() is grad and version == grad._version:
             return False

@@ -106,7 +106,7 @@ class OperatorFormats:
 
 
 def record_names(model: nn.Module, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """Run a model once and list its modules, the operators inside of them, and those of the model itself (":add")."""
+    """Run a model once and list its modules, the operators inside them, and those of the model itself (":add")."""
     names: list[str] = []
     handles: list[Any] = []
     modes: list[_Named] = []

@@ -3,7 +3,7 @@
 A stored weight in a ``state_dict`` says its format, and is taken with its pattern; its arrays are checked. A dense
 weight may be a masked one, which is saved as an ordinary tensor. Its mask is in the metadata of the ``state_dict``, one
 bit a position, where torch keeps the versions of modules: other programs don't see it, and files of other libraries
-don't have it. Without it, a weight that is zero outside of the module's mask leaves the mask as it is (a kept weight
+don't have it. Without it, a weight that is zero outside the module's mask leaves the mask as it is (a kept weight
 may be zero). If not, and it is at least as sparse as the module's, it brings its own pattern, its nonzeros. One that is
 denser is masked by the module's mask.
 """

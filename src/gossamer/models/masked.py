@@ -1,6 +1,6 @@
 """Masked weights: a dense parameter that knows its mask.
 
-The parameter is an ordinary one to every optimizer, to DDP and to serialization. Outside of its mask it is zero, and it
+The parameter is an ordinary one to every optimizer, to DDP and to serialization. Outside its mask it is zero, and it
 stays zero: its gradient is cleared there before anybody reads it, so an optimizer has nothing to add. The mask itself
 is a buffer of the module, ``weight_mask``; a :class:`Home` ties the two together.
 
@@ -54,7 +54,7 @@ class MaskedParameter(nn.Parameter):
 
     @property
     def data(self) -> Tensor:
-        """The values, outside of autograd. What is set is cleared outside of the mask, with a warning."""
+        """The values, outside autograd. What is set is cleared outside the mask, with a warning."""
         return _DATA.__get__(self)
 
     @data.setter
@@ -65,7 +65,7 @@ class MaskedParameter(nn.Parameter):
             return  # the module is being moved, and settles its weights when it is done
         if bool((value != 0).logical_and_(~mask).any()):
             warnings.warn(
-                "a masked weight was given values outside of its mask, which were cleared: call gs.densify_ first "
+                "a masked weight was given values outside its mask, which were cleared: call gs.densify_ first "
                 "to keep them (merging an adapter into a sparse weight does this)",
                 stacklevel=2,
             )
@@ -73,7 +73,7 @@ class MaskedParameter(nn.Parameter):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient, zero outside of the mask; at every position while a method of training asks for that."""
+        """The gradient, zero outside the mask; at every position while a method of training asks for that."""
         grad, home = GRAD.__get__(self), self.home
         if grad is None or home is None:
             return grad
@@ -122,14 +122,14 @@ class MaskedParameter(nn.Parameter):
         return self
 
     def sparse(self) -> SparseTensor:
-        """Return it as a SparseTensor of the same memory, outside of autograd."""
+        """Return it as a SparseTensor of the same memory, outside autograd."""
         structure = Structure(
             Masked(), self.shape, {f"mask{max(self.dim(), 1) - 1}": self.known_mask().view(-1)}, self.device
         )
         return SparseTensor(self.detach(), structure)
 
     def to_format(self, format: Format) -> Any:
-        """Return the same values in another format, as a SparseTensor outside of autograd."""
+        """Return the same values in another format, as a SparseTensor outside autograd."""
         return self.sparse().to_format(format)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -197,7 +197,7 @@ def clear(parameter: Tensor, mask: Tensor) -> None:
 
 @untraced
 def clear_gradient(parameter: Any, home: Home, grad: Tensor) -> Tensor:
-    """Clear a gradient outside of the mask if it is to be, and return it: itself where nobody else has a hold of it."""
+    """Clear a gradient outside the mask if needed, and return it: itself where nobody else has a hold of it."""
     if not home.masks(grad):
         return grad
     mask: Any = home.mask

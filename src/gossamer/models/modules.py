@@ -2,7 +2,7 @@
 
 A weight is held in one of two ways:
 
-- **masked**: the parameter is dense, zero outside of its mask; the mask is a buffer beside it, ``weight_mask``. A
+- **masked**: the parameter is dense, zero outside its mask; the mask is a buffer beside it, ``weight_mask``. A
   ``state_dict`` has the dense weight and nothing else, so it loads anywhere.
 - **stored**, in any other format: the values are a parameter, ``weight_values``, the index arrays are buffers
   (``weight_pos1``, ``weight_crd1``, ...), and ``weight_format`` is the name of the format as bytes.

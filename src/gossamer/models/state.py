@@ -94,7 +94,7 @@ def _loaded(optimizer: Optimizer) -> None:
 
 
 def _clear(state: dict[str, Any], parameter: Tensor, mask: Tensor) -> None:
-    """Set state to zero outside of a mask."""
+    """Set state to zero outside a mask."""
     for name, value in state.items():
         if type(value) is Tensor and value.shape == parameter.shape:
             state[name] = cleared(value.contiguous(), mask)

@@ -1,7 +1,7 @@
 """What gossamer does around the steps of optimizers, in hooks that torch gives every optimizer.
 
 Before a step: state follows weights that have changed, and sparse gradients are given as dense ones, which is what
-optimizers take. After a step: weights with a rule are chosen again, and what an unusual optimizer wrote outside of a
+optimizers take. After a step: weights with a rule are chosen again, and what an unusual optimizer wrote outside a
 mask is cleared.
 """
 
@@ -80,7 +80,7 @@ def _open(optimizer: Optimizer, parameter: Any, home: Home) -> None:
 @untraced
 @torch.no_grad()
 def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-    """Choose weights again where it is due, and clear what an unusual optimizer wrote outside of masks."""
+    """Choose weights again where it is due, and clear what an unusual optimizer wrote outside masks."""
     clears = type(optimizer) not in KEEP_ZEROS
     for parameter, home in _homes(optimizer):
         rule = home.held.rule

@@ -111,7 +111,7 @@ def read(module: nn.Module, name: str, held: Held) -> Tensor:
 
 
 def ranks_of_ddp() -> Any:
-    """Return the process group of the DDP whose forward pass is running; None outside of one."""
+    """Return the process group of the DDP whose forward pass is running; None outside one."""
     active = DistributedDataParallel._active_ddp_module
     return None if active is None else active.process_group
 

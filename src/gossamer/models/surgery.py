@@ -33,7 +33,7 @@ def sparsify_(
     embeddings, norms and biases stay as they are, and so does an output layer that is tied to an embedding, unless
     ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also where it is held the
     other way round (Conv1D of transformers). A parameter keeps its identity: optimizers, tied weights and
-    references to it go on as before. On an error nothing has changed.
+    references to it continue as before. On an error nothing has changed.
 
     Parameters
     ----------

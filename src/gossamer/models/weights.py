@@ -84,13 +84,13 @@ class Weight:
         return self.sparse().structure
 
     def dense(self) -> Tensor:
-        """Return the values as an ordinary tensor, outside of autograd; a copy only of a stored weight."""
+        """Return the values as an ordinary tensor, outside autograd; a copy only of a stored weight."""
         if isinstance(self.format, Dense | Masked):
             return self.parameter.detach()
         return self.sparse().to_dense()
 
     def sparse(self) -> SparseTensor:
-        """Return the weight as a SparseTensor of the same memory, outside of autograd."""
+        """Return the weight as a SparseTensor of the same memory, outside autograd."""
         module, name = self.places[0]
         if not self.is_sparse:
             raise TypeError(f"{self.name} is dense: call gs.sparsify_ first")

@@ -1,7 +1,7 @@
 """Compile C++ sources into a shared library, once for each source, compiler and processor family.
 
 A wheel brings the CPU kernels along (CMakeLists.txt). Everything else is compiled here, at first use: an editable
-install then needs no compiler, never fails for want of one, and rebuilds when a source changes; the library is built by
+install then needs no compiler, never fails without one, and rebuilds when a source changes; the library is built by
 the compiler of the machine that runs it, in a few seconds. A finished library is renamed into place, so two processes
 that build at the same time both end with a whole one.
 """

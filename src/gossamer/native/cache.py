@@ -26,7 +26,9 @@ def cache_dir() -> Path:
     """Return where built code is kept: ``$GOSSAMER_CACHE``, or ``gossamer`` in the user's cache folder."""
     if own := os.environ.get("GOSSAMER_CACHE"):
         return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "gossamer"
+    import platformdirs  # only programs that build or measure need it
+
+    return platformdirs.user_cache_path("gossamer", appauthor=False)
 
 
 def folder(kind: str) -> Path:
@@ -67,7 +69,7 @@ def trusted(path: Path) -> bool:
 
 
 def used(path: Path) -> None:
-    """Note that a file was used now. Its time of change stays as it is."""
+    """Note that a file was used now. Its modification time stays as it is."""
     with contextlib.suppress(OSError):
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 

@@ -35,7 +35,7 @@ class Ceilings:
     """Bytes read a second, of 256 MB a thread."""
 
     def reachable(self, intensity: float) -> float:
-        """GFLOP/s at most for so many operations a byte that the last cache holds."""
+        """The roofline bound in GFLOP/s at this arithmetic intensity, for data in the L3 cache."""
         return min(self.gflops, intensity * self.cache_gbytes)
 
 

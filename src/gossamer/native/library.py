@@ -42,7 +42,7 @@ def _library() -> tuple[Path | None, str]:
 
 
 def load() -> bool:
-    """Load the kernels into torch, building them first if need be; return whether they are there. Said once if not.
+    """Load the kernels into torch, building them first if needed; return whether they are there. One warning if not.
 
     Examples
     --------

@@ -36,7 +36,7 @@ class Compiled:
         given = tuple(t.format if isinstance(t, SparseTensor) else Dense() for t in tensors)
         if given != self.formats:
             raise TypeError(
-                f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile anew"
+                f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile again"
             )
         self._plans = plans_of(self.expression, tensors, self.out)
         return einsum(self.expression, *tensors, out=self.out)

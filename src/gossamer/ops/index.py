@@ -223,7 +223,7 @@ def takes_chunk(input: SparseTensor, chunks: int, dim: int = 0) -> str | None:
 
 @implements(torch.chunk, (Format,), when=takes_chunk)
 def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """Cut along a dimension into at most so many pieces."""
+    """Cut along a dimension into at most this number of pieces."""
     size = input._dense_shape[dim_of(dim, len(input._dense_shape))]
     return split(input, -(-size // chunks), dim)
 

@@ -121,7 +121,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 def linear_in_order(
     input: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None, turned: bool
 ) -> Tensor:
-    """:func:`linear` with a feature-major (turned) or token-major result, whatever the order of the input.
+    """:func:`linear` with a feature-major or token-major result, whatever the order of the input.
 
     Examples
     --------

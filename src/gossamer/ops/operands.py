@@ -45,7 +45,7 @@ def sizes_of(expression: str, statement: Statement, tensors: Sequence[Tensor]) -
 
 
 def copies(statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int]) -> int:
-    """How often a sum counts each term because its operands broadcast along indices that only other terms have whole.
+    """How often a sum counts each term because its operands broadcast along indices that only other terms have.
 
     Examples
     --------

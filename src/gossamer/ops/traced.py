@@ -1,4 +1,4 @@
-"""Einsums inside of a trace: one torch operator, whose loops are chosen when it runs.
+"""Einsums inside a trace: one torch operator, whose loops are chosen when it runs.
 
 A trace of ``torch.compile`` has no entries to choose loops by. So it records ``torch.ops.gossamer.einsum`` with the
 expression, the formats, and the arrays and values of every operand; when that runs, structures are put together again

@@ -47,14 +47,14 @@ class Checkpoint:
 
     def _check(self, task: dict[str, Any], layers: dict[str, Layer]) -> None:
         if self.page["version"] != _VERSION:
-            raise ValueError(f"{self.folder} was written by another version of gossamer: take another folder")
+            raise ValueError(f"{self.folder} was written by another version of gossamer: choose another folder")
         then, now = self.page["task"], json.loads(json.dumps(task))
         if then != now:
             differs = [key for key in {**then, **now} if then.get(key) != now.get(key)]
             raise ValueError(
                 f"{self.folder} holds another run: {', '.join(differs)} differ"
                 f"{'s' if len(differs) == 1 else ''} ({_shown(then, differs)} there, {_shown(now, differs)} now). "
-                "Take another folder, or delete this one."
+                "Choose another folder, or delete this one."
             )
         for name, layer in layers.items():
             if name not in self.page["done"] and fingerprint(layer.matrix(layer.dense())) != self.page["weights"][name]:

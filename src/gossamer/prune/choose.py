@@ -250,7 +250,7 @@ def _pairwise(w: Tensor, inverse: Tensor, n: int) -> Tensor:
 
 
 def _by_columns(w: Tensor, inverse: Tensor, n: int, shared: int, tiles: int) -> Tensor:
-    """Too many sets to list: rows choose by pairs, and columns are shared by how many rows would keep them."""
+    """Too many sets to list: rows choose by pairs, and columns are ranked by the number of rows that keep them."""
     m, batch = w.shape
     wanted = _pairwise(w, inverse, n).view(m, tiles, batch // tiles)
     loss = (w.square() / inverse.diagonal(dim1=0, dim2=1).t()).view(wanted.shape)

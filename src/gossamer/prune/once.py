@@ -59,7 +59,7 @@ def oneshot(
         settings; any score, such as ``gs.Wanda()`` or one of your own, or a sparsifier, for its score; or a
         :class:`Method` of your own. None: the score of the sparsifier that `how` is, or "sparsegpt".
     where
-        Names to take: a glob, several, or a predicate of the name; all by default, but for embeddings, output layers
+        Names to take: a glob, several, or a predicate of the name; all by default, except for embeddings, output layers
         tied to one and depthwise convolutions, which have to be named.
     format
         ``gs.Masked()`` by default; ``gs.pack_`` makes it fast.

@@ -1,4 +1,4 @@
-"""What is to be done: which layers get which pattern, by which method. All mistakes are found here."""
+"""The plan: which layers get which pattern, by which method. All mistakes are found here."""
 
 from __future__ import annotations
 

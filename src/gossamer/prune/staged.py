@@ -152,7 +152,7 @@ def _shares(steps: int, stages: int, recover: float) -> list[int]:
 
 
 def _densify(layers: Iterable[Layer]) -> None:
-    """Train in dense tensors: pruned values are set back to zero after each step, which costs next to nothing."""
+    """Train in dense tensors: pruned values are set back to zero after each step, which costs little."""
     for layer in layers:
         if layer.source.is_sparse:
             layer.source.become(layer.dense(), None, Dense())

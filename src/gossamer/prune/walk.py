@@ -44,7 +44,7 @@ class _Lent(nn.Module):
 
 
 def find_blocks(model: nn.Module) -> list[str]:
-    """Names of the blocks of a model: items of its lists and sequences, and single modules outside of them.
+    """Names of the blocks of a model: items of its lists and sequences, and single modules outside them.
 
     Only those count that hold weights which can be pruned; the rest of the model is between the blocks.
 

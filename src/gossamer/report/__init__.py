@@ -47,7 +47,7 @@ def report(
         What the model is called with, as for :func:`gossamer.pack_`: layers are measured on what it brings to them,
         too. Convolutions are measured only with it.
     tokens
-        Linear layers are measured with so many rows of activations.
+        Linear layers are measured with these numbers of rows of activations.
     accuracy
         Of the model; ``{name of model: accuracy}``; or points of your own, ``(name, sparsity, accuracy)``.
     training

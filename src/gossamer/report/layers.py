@@ -78,7 +78,7 @@ class LayerFacts:
         return torch.Size(self.shape).numel()
 
     def flops(self, tokens: int, dense: bool = False) -> int:
-        """Multiplications and additions for so many tokens."""
+        """Multiplications and additions for this number of tokens."""
         return 2 * tokens * (self.size if dense else self.kept)
 
     def intensity(self, tokens: int, dense: bool = False) -> float:

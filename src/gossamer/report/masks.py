@@ -29,7 +29,7 @@ class Picture:
 
 
 def picture(mask: Tensor) -> Picture:
-    """Return what is to be drawn of a mask.
+    """Return the part of a mask that is drawn.
 
     Examples
     --------

@@ -139,7 +139,7 @@ class Page:
 """
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page; a file of that name is replaced in one go, or stays whole."""
+        """Write the page; a file of that name is replaced in one step, or not at all."""
         return write_whole(path, self.html())
 
 

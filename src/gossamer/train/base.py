@@ -75,7 +75,7 @@ class Method:
         Leave the first layer, or the last, dense.
     init
         "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
-        author meant; "kaiming": drawn anew for the inputs that a neuron really has, and a ReLU after it; None: as they
+        author meant; "kaiming": drawn again for the inputs that a neuron really has, and a ReLU after it; None: as they
         are. For short schedules this matters more than the method does.
     moments
         Squared gradients of a grown weight in Adam and its kind: "mean", that of its parameter's weights, so that its
@@ -323,7 +323,7 @@ class Method:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; load the model's and the optimizer's first."""
+        """Continue from a state; load the model's and the optimizer's first."""
         checks.same_layers(self.layers, state["budgets"])
         self.steps = state["steps"]
         self.rng.set_state(state["rng"])

@@ -70,7 +70,7 @@ def score(method: str, score: Score, gradients: bool) -> None:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside of ``torch.compile``; DDP must come after."""
+    """The model inside ``torch.compile``; DDP must come after."""
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise ValueError("make the method first, then wrap the model: DistributedDataParallel(model)")
     inner = getattr(model, "_orig_mod", model)

@@ -90,7 +90,7 @@ class History:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from there."""
+        """Continue from there."""
         self.seen = {n: state["seen"][n].to(bits.device).clone() for n, bits in self.seen.items()}
         self.churn, self.rows = dict(state["churn"]), list(state["rows"])
 

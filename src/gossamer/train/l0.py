@@ -16,7 +16,7 @@ from gossamer.train.straight import Straight
 class HardConcrete(Straight):
     """Pay for each open gate; sparsity is what comes out of that.
 
-    Gates are drawn anew at every step until ``until``; from then on they are fixed at their means.
+    Gates are drawn again at every step until ``until``; from then on they are fixed at their means.
 
     Parameters
     ----------

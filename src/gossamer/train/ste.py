@@ -87,7 +87,7 @@ def _sparsifier(
 
 
 class SRSTE(STE):
-    """STE that pulls the weights outside of the mask to zero, so that masks settle (sparse-refined STE).
+    """STE that pulls the weights outside the mask to zero, so that masks settle (sparse-refined STE).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """Straight-through methods: all weights train, and the model computes with the sparse ones.
 
-Outside of ``optimizer.step()`` a weight is Masked, as for all methods. For the step it is opened: it gets its dense
+Outside ``optimizer.step()`` a weight is Masked, as for all methods. For the step it is opened: it gets its dense
 values back, is updated by its dense gradient, and is made sparse again. Dense values and optimizer state cost what they
 cost in dense training. Of a weight that FSDP2 has sharded every rank holds all dense values; its optimizer state and
 gradient stay sharded.

@@ -119,4 +119,4 @@ def test_plans_are_bounded_by_bytes(monkeypatch):
 def test_a_plan_explains_itself_when_its_operands_are_gone():
     plan = plan_of(PRODUCT, [sparse(), torch.randn(30, 8)])
     gc.collect()
-    assert "CSR" in plan.explain() and "walked as it lies" in plan.explain()
+    assert "CSR" in plan.explain() and "walked as it is stored" in plan.explain()

@@ -1,6 +1,6 @@
 """Conversions as C: read the entries of one stack of levels, sort them by what another counts, write its arrays.
 
-Which parts of that are needed follows from the order of the two: :func:`unsorted_levels` says by how many levels of the
+Which parts of that are needed follows from the order of the two: :func:`unsorted_levels` says how many levels of the
 target entries must still be sorted, :func:`orders` in which orders the source can be walked. Where nothing must be
 sorted, or only the entries of different parents are mixed, a walk stores them (``convert.streams``). Else
 an entry becomes a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the

@@ -19,7 +19,7 @@ _C = {torch.int32: "int", torch.int64: "long"}
 def moved(values: Tensor, where: Tensor | None, place: Tensor | None, n: int, places: int) -> Tensor:
     """Values of a tensor at their new places: ``out[place[k]] = values[where[k]]``, zeros elsewhere.
 
-    For n entries and so many places; without ``where``, entry k was at k; without ``place``, it will be.
+    For n entries and ``places`` places; without ``where``, entry k was at k; without ``place``, it will be.
 
     Examples
     --------

@@ -72,11 +72,11 @@ class Source(NamedTuple):
 
     @property
     def in_place(self) -> bool:
-        """Is it walked as it lies?"""
+        """Is it walked as it is stored?"""
         return self.walked.order == tuple(range(len(self.walked.order)))
 
     def towards(self, target: Target) -> tuple[Source, int]:
-        """Walk it in the order that comes nearest to a target's; by so many of its levels entries must be sorted."""
+        """Walk it in the order that comes nearest to a target's; returns how many of its levels must be sorted."""
         if self.cuts is None or self.dims != target.dims:
             return self, target.needed
         order, need = _nearest(self.cuts, self.walked.known, target.cuts, target.needed)

@@ -40,12 +40,12 @@ LEAST = 4096  # entries: below, torch's own operators are as fast, and need no b
 
 
 def enough(entries: int) -> bool:
-    """Are there so many entries that C pays?"""
+    """Are there enough entries for C to pay off?"""
     return entries >= LEAST
 
 
 def plain(*tensors: Tensor) -> bool:
-    """Are these ordinary CPU tensors, outside of any trace?"""
+    """Are these ordinary CPU tensors, outside any trace?"""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
     return all(type(t) in (Tensor, torch.nn.Parameter) and t.device.type == "cpu" for t in tensors)

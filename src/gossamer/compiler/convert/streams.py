@@ -133,8 +133,8 @@ def _apart(parts: Sequence[Part], store: bool) -> _Own:
 def _ahead(source: Walked, parts: Sequence[Part], target: Sequence[Cut], value: str) -> list[str]:
     """Ask for the memory of an entry that comes soon: each goes to another parent, and so to a distant place.
 
-    Its coordinates above are taken to be those of this one. Where they are not, the guess is in vain, and within the
-    arrays all the same.
+    Its coordinates above are taken to be those of this one. Where they are not, the guess is wrong but harmless: it
+    stays within the arrays.
     """
     n, m = len(source.levels) - 1, writers.fibre(parts)
     inner = source.levels[n].walk

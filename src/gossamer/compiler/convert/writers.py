@@ -127,7 +127,7 @@ def _counts_on(parts: Sequence[Part], m: int) -> bool:
 
 
 def starts(part: Part) -> bool:
-    """Does ``pos`` say where the positions of each parent start? Then ranks that are counted apart go on from there."""
+    """Does ``pos`` say where the positions of each parent start? Then separately counted ranks continue from there."""
     return part.at == "pos[p] + rank" and "rank" not in part.write
 
 

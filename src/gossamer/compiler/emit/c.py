@@ -40,7 +40,7 @@ _STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, a
 
 
 def adds(body: list[Stmt]) -> bool:
-    """Is something added to a sum here, outside of the loops in there?"""
+    """Is something added to a sum here, outside the loops in there?"""
     return any(
         (isinstance(s, Into) and s.sign == "+=") or (isinstance(s, If) and (adds(s.body) or adds(s.other)))
         for s in body

@@ -97,7 +97,7 @@ def _horizontal(value: str) -> str:
 
 
 def _four_sums(lanes: int) -> str:
-    """The function that adds up the lanes of four vectors: by halves, by quarters, then inside of the quarters."""
+    """The function that adds up the lanes of four vectors: by halves, by quarters, then inside the quarters."""
     half, quarter = lanes // 2, lanes // 4
 
     def listed(*ranges: range) -> str:

@@ -116,7 +116,7 @@ class Program:
 
     @property
     def root(self) -> int:
-        """The loop that threads may share: the first, or the one inside of strips and tiles."""
+        """The loop that threads may share: the first, or the one inside strips and tiles."""
         strip = (self.strip,) if len(self.order) > 1 else ()
         return next((d for d, v in enumerate(self.order) if v not in (*strip, *self.outside)), 0)
 
@@ -133,12 +133,12 @@ class Program:
 
     @property
     def reduces_before(self) -> bool:
-        """Is there a summed loop outside of a loop of the output, so that a place is reached more than once?"""
+        """Is there a summed loop outside a loop of the output, so that a place is reached more than once?"""
         return any(v not in self.out_vars for v in self.order[: self.settled])
 
     @property
     def scatters(self) -> bool:
-        """Does a sparse output need a workspace: are there sums outside of its last index?"""
+        """Does a sparse output need a workspace: are there sums outside its last index?"""
         return self.output.kind in ("rows", "keys") and self.workspace is not None
 
     def title(self) -> str:

@@ -115,13 +115,13 @@ def _sum(trees: Sequence[Tree]) -> Tree:
 
 
 def _inside(tree: Tree) -> list[Tree]:
-    """The functions inside of a tree."""
+    """The functions inside a tree."""
     args = [a for a in tree.args if isinstance(a, Op)] if isinstance(tree, Op) else []
     return [*args, *(t for a in args for t in _inside(a))]
 
 
 def _with(tree: Tree, old: Tree, new: Tree) -> Tree:
-    """The tree with another part in the place of one; each operand stands in one place, so no two parts are equal."""
+    """The tree with one part replaced; each operand occurs once, so no two parts are equal."""
     if tree == old:
         return new
     return Op(tree.name, tuple(_with(a, old, new) for a in tree.args)) if isinstance(tree, Op) else tree

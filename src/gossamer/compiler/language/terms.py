@@ -75,7 +75,7 @@ def _indices(tree: Tree, inputs: Sequence[tuple[str, ...]]) -> frozenset[str]:
 
 
 def _terms(tree: Tree, inputs: Sequence[tuple[str, ...]], summed: frozenset[str]) -> list[Tree]:
-    """Multiply out, as far as terms that sum different indices stand inside of a product."""
+    """Multiply out, as far as terms that sum different indices stand inside a product."""
     if isinstance(tree, (Access, Const)) or tree.name not in ("+", "-", "neg", "*"):
         return [tree]
     sides = [_terms(arg, inputs, summed) for arg in tree.args]

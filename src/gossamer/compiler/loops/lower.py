@@ -187,7 +187,7 @@ class Lowering:
         return Iterator(k, level.number, begin, end, at, expression(w.coord), real)
 
     def resolve(self, s: State, then: Then) -> list[Stmt]:
-        """Follow every index and position that is known by now, then go on."""
+        """Follow every index and position that is known by now, then continue."""
         for d in self.program.derived:
             if d.var not in s.known and all(v in s.known for v, _ in d.parts):
                 value: Expr = ZERO
@@ -235,7 +235,7 @@ class Lowering:
     # -- where results go
 
     def row(self, d: int, s: State) -> list[Stmt]:
-        """One row of a sparse output: all indices but the last are known. Its entries are counted when it is whole."""
+        """One row of a sparse output: all indices but the last are known. Entries are counted when it is complete."""
         program = self.program
         self.in_row = True
         body = self.loop(d, s)

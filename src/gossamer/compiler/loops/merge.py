@@ -2,7 +2,7 @@
 
 What must be present is a list of sets of operands (``algebra.needed``): for ``a * b + c`` that is
 {a, b, c}, {a, b}, {c}. The largest set first: while all its operands have entries left, look at the smallest
-coordinate among them, choose the branch for those that stand there, and step. Then the sets that are left.
+coordinate among them, choose the branch for the operands at it, and step. Then the sets that are left.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def merge(var: str, its: list[Iterator], points: set[frozenset[int]], inside: In
 
 
 def _everywhere(var: str, its: list[Iterator], ranked: list[frozenset[int]], inside: Inside) -> list[Stmt]:
-    """A counted loop: at each coordinate, which operands stand there?"""
+    """A counted loop: at each coordinate, which operands have an entry?"""
     body: list[Stmt] = []
     for it in its:
         body.append(Let(it.local("here"), ZERO, True))

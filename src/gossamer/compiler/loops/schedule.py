@@ -196,7 +196,7 @@ class Scheduler:
     def innermost(
         self, last: str, order: tuple[str, ...], cost: float, turns: float, method: str
     ) -> tuple[float, str | None, list[int]]:
-        """Weigh a counted innermost loop: vectors if everything in it lies side by side or can be made to."""
+        """Weigh a counted innermost loop: vectors if everything in it is contiguous or can be made so."""
         copies = []
         for k in self.used:
             operand = self.given[k].operand
@@ -238,7 +238,7 @@ def schedule(
 
 
 def nest_order(choice: Choice, out_vars: frozenset[str], outside: bool) -> tuple[str, ...]:
-    """Return the loops as they are nested: a strip goes outside of the sums just before it, or outside of all.
+    """Return the loops as they are nested: a strip goes outside the sums just before it, or outside all.
 
     Examples
     --------

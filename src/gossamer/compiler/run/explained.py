@@ -19,9 +19,7 @@ def explained(plan: Plan) -> str:
         lines.append(f"  {operand_name(k)}: {words}")
         if k in plan.copies:
             packed = plan.tiling is not None and k in plan.tiling.packs
-            lines[-1] += (
-                ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} lies side by side"
-            )
+            lines[-1] += ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} is contiguous"
     form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else plan.out
     lines.append(f"  result: {'the entries of an operand' if plan.like else form}")
     lines.append(
@@ -63,5 +61,5 @@ def described(arg: Arg, view: View | None, flat: bool = False) -> str:
     tiled = any(d < 0 for d, _ in view.parts)
     order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts) if d >= 0)
     own = native(arg.structure) is view or (tiled and view.index is None)
-    walked = "walked as it lies" if own else f"sorted by ({order}) and kept"
+    walked = "walked as it is stored" if own else f"sorted by ({order}) and kept"
     return f"{arg.structure.format}, {arg.structure.nnz:,} entries, {walked}"

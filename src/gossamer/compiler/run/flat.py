@@ -1,7 +1,7 @@
 """Equal patterns: what is computed entry by entry needs no index, only the values, one after another.
 
-A product, sum or function of operands that all have one pattern and the same indices, kept as it is or summed up whole,
-is a loop over their values: no merge, no coordinate is read. So is each of its gradients.
+A product, sum or function of operands that all have one pattern and the same indices, kept as it is or summed, is
+a loop over their values: no merge, no coordinate is read. So is each of its gradients.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ class Plan:
         self.alone = self.choice.turns * weight < _ALONE or self.units < 2
 
     def _parts(self) -> int:
-        """How many results are made and added up: so many that it costs little, whatever the number of threads.
+        """How many partial results are added up: few enough to cost little, for any number of threads.
 
         They are what threads share, and make the error of a long sum small.
         """
@@ -437,7 +437,7 @@ class Plan:
 
 
 def _strides_in(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Strides of each dimension of a tensor that lies in memory with its dimensions in this order."""
+    """Strides of each dimension of a tensor that is stored with its dimensions in this order."""
     strides, stride = [0] * len(shape), 1
     for d in reversed(order):
         strides[d] = stride

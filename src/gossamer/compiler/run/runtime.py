@@ -1,7 +1,7 @@
 """From C to a function: built by the machine's own compiler, kept on disk, loaded once.
 
 An entry of the cache is a shared library with a digest at its end. It is made in a folder of its own and renamed into
-place, so many processes may build at once and a killed build leaves nothing that looks whole; one that
+place, so several processes may build at once and a killed build leaves no broken library; one that
 is not whole is built again. The name holds everything that the code depends on: source, flags, processor, compiler.
 A machine without a compiler uses what any compiler has built for its processor.
 """

@@ -6,11 +6,11 @@ steps, each a step of the schedule that shows in ``kernel.loops``:
 * **held**: the summed index has a number of turns that is known when the kernel is built, up to eight vectors, so that
   the row of ``Q`` stays in registers while the entries of a row are visited;
 * **parts**: a longer index is cut into parts of that many, the outermost loop; the rows that are visited by column are
-  copied so that one part of all of them lies side by side;
-* **tiles**: where those are more than the second-level cache holds, the columns are cut into tiles that it does, and
+  copied so that one part of all of them is contiguous;
+* **tiles**: where those are more than the L2 cache holds, the columns are cut into tiles that it does, and
   each thread goes through its rows once for each tile.
 
-What bounds it (one core, Zen 4): an entry reads a row of ``K``, 4 bytes a multiplication. The first-level cache gives
+What bounds it (one core, Zen 4): an entry reads a row of ``K``, 4 bytes a multiplication. The L1 cache gives
 223 GB/s, measured, which is 56 G multiplications a second; the second 118 GB/s, 30 G; random rows from the third about
 12 G. With random columns a row of ``K`` is in the first level only by luck, so the second is the bound: the kernel
 reaches 25 G there, 85 % of it. What was tried is in docs/explanation/compiler.md.
@@ -90,7 +90,7 @@ class Tiling(NamedTuple):
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Loops over parts and tiles: outside of all others."""
+        """Loops over parts and tiles: outside all others."""
         return (*((self.part,) if self.parts > 1 else ()), *((self.tile,) if self.view else ()))
 
 
@@ -130,7 +130,7 @@ def chunks(threads: int, entries: int) -> int:
 
 
 def _tiles(view: View, row: int, rows: int, columns: int) -> View | None:
-    """The view in tiles of columns whose rows (of so many bytes) stay in the second-level cache; None if all do."""
+    """The view in tiles of columns whose rows stay in the L2 cache; None if all do."""
     if row < _NARROW or row * columns <= 2 * _SECOND:
         return None
     tiles = math.ceil(row * columns / _SECOND)

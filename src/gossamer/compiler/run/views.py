@@ -1,7 +1,8 @@
 """How a structure looks to the compiler: a stack of levels that it can walk, and where each entry's value is.
 
-Most formats are walked as they lie. One that can't be (COO's repeated rows, a level kind without a walk, an operand
-that the loops need in another order) is repacked into compressed levels, once: views are kept with the structure.
+Most formats are walked as they are stored. One that can't be (COO's repeated rows, a level kind without a walk, an
+operand that the loops need in another order) is repacked into compressed levels, once: views are kept with the
+structure.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class View(NamedTuple):
 
 
 def native(structure: Structure) -> View | None:
-    """Return the structure as it lies; None if a level can't be walked, or dimensions are flattened."""
+    """Return the structure as it is stored; None if a level can't be walked, or dimensions are flattened."""
     found: View | None = structure.cached("view", lambda: _native(structure))
     return found
 

@@ -88,7 +88,7 @@ class Level:
         KINDS[cls.__name__] = cls  # so that a printed format can be read back
 
     def check_sizes(self, parents: int, size: int) -> None:
-        """Raise ValueError if the level can't stand below so many parents, or store so many coordinates."""
+        """Raise ValueError if the level can't have this number of parents, or store this number of coordinates."""
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         """Store sorted entries: returns the arrays, the position of each entry, and the number of positions."""

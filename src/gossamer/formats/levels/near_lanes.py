@@ -72,7 +72,7 @@ class NearLanes(Level):
         require(not bool((pos[1:] < pos[:-1]).any()), "pos runs backwards, must never decrease")
         require(not bool((pos % 2).any()), "pos has an odd number, every group must have an even number of steps")
         _, coord, _ = self.unpack(arrays, parents, size, crd.device)
-        require(not bool((coord >= size).any()), f"crd goes on to a coordinate outside 0 .. {size - 1}")
+        require(not bool((coord >= size).any()), f"crd has a coordinate outside 0 .. {size - 1}")
         last = halves(crd).view(-1, LANES)[pos[1:][pos.diff() > 0].long() - 1]
         require(not bool((last == 15).any()), "crd moves on at the end of a group, where an entry must follow")
 

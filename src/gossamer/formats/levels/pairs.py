@@ -47,7 +47,7 @@ def step_of(bits: int) -> int:
 
 @dataclass(frozen=True)
 class Pairs(Level):
-    """Two places in each group of m columns for each row; v rows share the four columns they may lie in.
+    """Two places in each group of m columns for each row; v rows share their four columns.
 
     The coordinate below a tile is ``row * width + column``, for its 64 rows and ``width`` columns. A row with fewer
     than two entries in a group has its other places at shared columns that are free, and zeros there.

@@ -101,7 +101,7 @@ class Pieces(Level):
 
 
 def _starts(counts: Tensor) -> Tensor:
-    """Where pieces with so many values begin, in units of 8 values."""
+    """Where pieces with these numbers of values begin, in units of 8 values."""
     pos = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=counts.device)
     torch.cumsum((counts + ALIGN - 1) // ALIGN, 0, out=pos[1:])
     return pos.to(torch.int32)

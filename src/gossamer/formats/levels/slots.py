@@ -15,7 +15,7 @@ from gossamer.formats.levels.base import Arrays, Level, Packed, Store, Unpacked,
 class Slots(Level):
     """Every coordinate once below each parent, the fullest first: the one in slot s is ``crd[p * size + s]``.
 
-    Rows with as many entries then lie side by side, so a kernel that takes several at once does nothing in vain.
+    Rows of equal length are then neighbours, so a kernel that takes several at once wastes no work.
 
     Examples
     --------

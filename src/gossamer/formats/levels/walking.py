@@ -66,7 +66,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def check(level: Level, arrays: Arrays, parents: int, size: int, sorted: bool = True) -> None:
-    """Raise ValueError unless the arrays of a level are whole, and all that its walk leads to is there.
+    """Raise ValueError unless the arrays of a level are complete, and its walk stays inside them.
 
     Without ``sorted``, coordinates may be in any order below a parent: safe to walk, and no more.
 
@@ -136,7 +136,7 @@ def _check_runs(name: str, begin: Tensor, end: Tensor, places: int) -> None:
 
 def _check_positions(at: Tensor, places: int) -> None:
     """Every position belongs to one parent."""
-    require(not bool(((at < 0) | (at >= places)).any()), f"a position lies outside of 0 .. {places - 1}")
+    require(not bool(((at < 0) | (at >= places)).any()), f"a position lies outside 0 .. {places - 1}")
     seen = torch.zeros(places, dtype=torch.bool, device=at.device)
     seen[at] = True
     require(at.numel() == places and bool(seen.all()), "a position belongs to two parents, or to none")

@@ -57,7 +57,7 @@ def layouts(mask: Tensor) -> list[Layout]:
 
 
 def _made_of_blocks(mask: Tensor, kept: int, tall: int, wide: int) -> bool:
-    """Would blocks store next to nothing but kept values? A part of a block at the edge counts as the whole."""
+    """Would blocks store almost only kept values? A part of a block at the edge counts as the whole."""
     rows, cols = mask.shape
     blocks = units_of(mask, tall, wide).repeat_interleave(tall, 0).repeat_interleave(wide, 1)[:rows, :cols]
     return kept >= 0.95 * int(blocks.sum())

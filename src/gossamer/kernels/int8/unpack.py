@@ -44,7 +44,7 @@ def mask_of(weight: Tensor) -> Tensor:
 
 
 def entries(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, column and value of all that a sparse weight stores inside of the matrix."""
+    """Return row, column and value of all that a sparse weight stores inside the matrix."""
     row, col, value = (_lookup if made.sizes.kind == LOOKUP else _lines)(made)
     inside = (row < made.sizes.rows) & (col < made.sizes.cols)
     return row[inside], col[inside], value[inside]
@@ -79,7 +79,7 @@ def _lines(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def check(weight: Tensor) -> None:
-    """Raise ValueError if a kernel could read outside of these bytes: for those that come from a file.
+    """Raise ValueError if a kernel could read outside these bytes: for those that come from a file.
 
     Examples
     --------
@@ -97,9 +97,9 @@ def check(weight: Tensor) -> None:
         raise ValueError(f"pos must run from 0 to {sizes.steps} and never backwards")
     most = sizes.stride if sizes.kind == LINES else sizes.lines
     if bool((made.line >= most).any()):
-        raise ValueError(f"line has a number outside of 0 .. {most - 1}")
+        raise ValueError(f"line has a number outside 0 .. {most - 1}")
     if sizes.kind == LINES and bool((made.crd > sizes.lines).any()):
-        raise ValueError(f"crd has a column outside of 0 .. {sizes.lines}")
+        raise ValueError(f"crd has a column outside 0 .. {sizes.lines}")
     window = sizes.window // sizes.wide
     if sizes.kind == LOOKUP and bool(((made.crd >= window) & (made.crd != UNUSED)).any()):
-        raise ValueError(f"crd has a column outside of 0 .. {window - 1}")
+        raise ValueError(f"crd has a column outside 0 .. {window - 1}")

@@ -95,7 +95,7 @@ def _for_more_dimensions(call: Call, x: Tensor, tokens: Tensor, out: Tensor) -> 
 
 
 def _kind_of(values: Tensor, x: Tensor, bias: Tensor | None, rest: tuple[Any, ...]) -> Kind:
-    """Return what is known of calls like this one; ``rest``: rows, cols, v, m, activation, turned."""
+    """Return what is known of calls like this one; ``rest``: rows, cols, v, m, activation, feature-major."""
     added = None if bias is None else (bias.shape, bias.stride(), bias.dtype, bias.get_device())
     key = (x.shape, x.stride(), x.dtype, values.dtype, values.get_device(), x.get_device(), added, rest)
     kind = _known.get(key)

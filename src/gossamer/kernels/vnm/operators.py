@@ -50,7 +50,7 @@ def vnm_of(structure: Structure) -> Vnm:
 
 
 def feature_major(x: Tensor) -> bool:
-    """Does a matrix of tokens lie in memory feature by feature (a transposed view), and not token by token?
+    """Is a matrix of tokens stored feature by feature (a transposed view), and not token by token?
 
     Examples
     --------
@@ -62,7 +62,7 @@ def feature_major(x: Tensor) -> bool:
 
 
 def empty_result(x: Tensor, rows: int, turned: bool | None = None) -> Tensor:
-    """Return memory for a result of so many features: as x lies, or feature-major if ``turned``.
+    """Return memory for a result with these features: in the order of x, or feature-major if ``turned``.
 
     Lines of a feature-major one start at multiples of 8.
 

@@ -68,7 +68,7 @@ def complain_of_sizes(values: Tensor, x: Tensor, bias: Tensor | None, rows: int,
 
 
 def lines_of(x: Tensor, given: bool) -> int | None:
-    """Elements from one line of x to the next, if a kernel can read it as it lies; ``given``: feature-major."""
+    """Elements from one line of x to the next, if a kernel can read it as it is stored; ``given``: feature-major."""
     line, long = (x.stride(1), x.shape[0]) if given else (x.stride(0), x.shape[1])
     if x.shape[1 if given else 0] == 1:  # there is no next line
         line = -(-long // 8) * 8

@@ -157,7 +157,7 @@ class SparseQuantizer(HfQuantizer):
 
 
 def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
-    """The weights of these names, with what is said of them; a model with a head adds a prefix to its base's names."""
+    """The weights of these names, with their records; a model with a head adds a prefix to its base's names."""
     weights, prefix = all_weights(model), f"{model.base_model_prefix}."
     forms = {n: dict.fromkeys((n, n.removeprefix(prefix), prefix + n)) for n in names}
     return [(weights[form], said) for n, said in names.items() for form in forms[n] if form in weights]

@@ -43,7 +43,7 @@ def interleaved(
 ) -> dict[Format, float]:
     """Return the seconds of one call with each weight.
 
-    With few tokens a layer is bound by the bytes of its weight, which in a model are not in the second cache: the
+    With few tokens a layer is bound by the bytes of its weight, which in a model are not in the L2 cache: the
     calls then go round copies that together don't fit into it.
     """
     cache = torch.cuda.get_device_properties(x.device).L2_cache_size

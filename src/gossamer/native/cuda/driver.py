@@ -70,7 +70,7 @@ def check(lib: Any, error: int, what: str) -> None:
 
 @lru_cache(maxsize=1)
 def usable() -> bool:
-    """Can kernels be compiled and launched here? Said once if not: everything then runs on torch's own."""
+    """Can kernels be compiled and launched here? If not, one warning says so, and torch's own kernels run."""
     try:
         compiler()
         driver()
@@ -168,7 +168,7 @@ class Function:
         return self._handle.value or 0
 
     def __call__(self, grid: tuple[int, int, int], threads: int, *arguments: Any) -> None:
-        """Launch a grid of blocks of so many threads on torch's current stream of the device."""
+        """Launch a grid of blocks of threads on torch's current stream of the device."""
         local, device = self._local, self._device
         self._pack(local.arguments, 0, *arguments)
         stream = self._stream(device)

@@ -1,0 +1,53 @@
+"""Long tables in short: layers whose names differ in numbers only are one kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def kind_of(name: str) -> str:
+    """Return a name with its numbers as stars.
+
+    Examples
+    --------
+    >>> kind_of("encoder.layer.11.output.dense.weight")
+    'encoder.layer.*.output.dense.weight'
+    """
+    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
+
+
+def groups(rows: Sequence[dict[str, Any]], *same: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    """Return rows of one kind together, in the order of the first of each; ``same``: what else they must share.
+
+    Examples
+    --------
+    >>> rows = [{"name": "0.weight"}, {"name": "0.bias"}, {"name": "1.weight"}]
+    >>> {kind: len(found) for kind, found in groups(rows).items()}
+    {('*.weight',): 2, ('*.bias',): 1}
+    """
+    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = (kind_of(row["name"]), *(str(row[name]) for name in same))
+        found.setdefault(key, []).append(row)
+    return found
+
+
+def by_kind(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the layers of a packed model as a table with a row for each kind and format."""
+    from rich.table import Table
+
+    table = Table("layers", "format", box=None, padding=(0, 2, 0, 0))
+    for column in ("number", "sparsity", "dense us", "packed us", "gain", "bytes"):
+        table.add_column(column, justify="right")
+    for (kind, format), same in groups(rows, "format").items():
+        dense, ours = sum(r["dense_us"] for r in same), sum(r["us"] for r in same)
+        sparsity = sum(r["sparsity"] for r in same) / len(same)
+        share = sum(r["bytes"] for r in same) / max(sum(r["dense_bytes"] for r in same), 1)
+        figures = (f"{sparsity:.1%}", f"{dense:,.0f}", f"{ours:,.0f}", f"{dense / max(ours, 1e-9):.2f}x")
+        table.add_row(kind, format, str(len(same)), *figures, f"{share:.2f}x")
+    return table

@@ -1,0 +1,91 @@
+"""``gossamer bench MODEL``: a saved model against dense float32 and torch's dense int8, in turns."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from gossamer.app.failing import note
+from gossamer.app.kinds import groups
+from gossamer.app.opening import Opened, open_model
+from gossamer.models import densify_, summary
+from gossamer.report.timing import interleaved
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SECONDS = 2.0  # of measuring, for each contender
+
+
+def measure(path: str, tokens: int) -> dict[str, Any]:
+    """Return the milliseconds of a model and of its rivals; for a file, of its layers."""
+    note(f"reading {path}")
+    opened = open_model(path)
+    note("measuring")
+    with torch.inference_mode():
+        rows = _models(opened, tokens) if opened.folder else _layers(opened, tokens)
+    return {"model": path, "tokens": tokens, "threads": torch.get_num_threads(), "rows": rows}
+
+
+def table(found: dict[str, Any]) -> Table:
+    """Return the measurements as a rich table, layers by kind."""
+    from rich.table import Table
+
+    title = f"{found['model']}, {found['tokens']} tokens, {found['threads']} threads"
+    if "contender" in found["rows"][0]:
+        out = Table("model", title=title, title_justify="left")
+        for column in ("ms", "gain over dense float32"):
+            out.add_column(column, justify="right")
+        for row in found["rows"]:
+            out.add_row(row["contender"], f"{row['ms']:,.2f}", f"{row['gain']:.2f}x")
+        return out
+    out = Table("layers", "format", title=title, title_justify="left")
+    for column in ("number", "sparsity", "dense ms", "ms", "gain"):
+        out.add_column(column, justify="right")
+    for (kind, format), same in groups(found["rows"], "format").items():
+        dense, ours = sum(row["dense_ms"] for row in same), sum(row["ms"] for row in same)
+        sparsity = sum(row["sparsity"] for row in same) / len(same)
+        figures = (f"{sparsity:.1%}", f"{dense:,.3f}", f"{ours:,.3f}", f"{dense / ours:.2f}x")
+        out.add_row(kind, format, str(len(same)), *figures)
+    return out
+
+
+def _models(opened: Opened, tokens: int) -> list[dict[str, Any]]:
+    inputs = opened.example(tokens)
+    dense = densify_(copy.deepcopy(opened.model))
+    contenders: dict[str, nn.Module] = {"dense float32": dense}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch recommends torchao for it; this one runs everywhere
+        contenders["torch, dynamic int8"] = torch.ao.quantization.quantize_dynamic(dense, {nn.Linear})
+    contenders[f"this model ({1 - summary(opened.model).density:.0%} sparse)"] = opened.model
+    seconds = interleaved({name: _call(model, inputs) for name, model in contenders.items()}, SECONDS)
+    base = seconds["dense float32"]
+    return [{"contender": name, "ms": 1e3 * s, "gain": base / s} for name, s in seconds.items()]
+
+
+def _call(model: nn.Module, inputs: dict[str, torch.Tensor]) -> Callable[[], Any]:
+    return lambda: model(**inputs)
+
+
+def _layers(opened: Opened, tokens: int) -> list[dict[str, Any]]:
+    rows = []
+    for name, layer in opened.model.named_modules():
+        if not hasattr(layer, "in_features"):
+            continue
+        weight: Any = layer.weight
+        dense = nn.Linear(layer.in_features, layer.out_features, device=weight.device)
+        x = torch.randn(tokens, layer.in_features)
+        seconds = interleaved({"dense": lambda d=dense, x=x: d(x), "ours": lambda m=layer, x=x: m(x)}, 0.1)  # type: ignore[misc]
+        format = repr(getattr(weight, "format", "Dense")).strip("'")
+        times = {"dense_ms": 1e3 * seconds["dense"], "ms": 1e3 * seconds["ours"]}
+        rows.append(
+            {"name": name or "weight", "format": format, "sparsity": float(getattr(weight, "sparsity", 0)), **times}
+        )
+    if not rows:
+        raise ValueError(f"{opened.path} has no linear layer to measure")
+    return rows
