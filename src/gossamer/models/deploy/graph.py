@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from gossamer.kernels.int8.layout import as_rounded, layout_of, pack_as
 from gossamer.kernels.int8.operators import ACTIVATIONS
-from gossamer.kernels.int8.weight import Rounded
+from gossamer.kernels.int8.weight import Rounded, range_of, with_range
 
 _aten, _ours = torch.ops.aten, torch.ops.gossamer
 _int8 = _ours.int8_linear.default
@@ -72,7 +72,8 @@ def _mergeable(module: GraphModule, node: Node) -> Any:
     held = [n for n in (weight, bias) if n is not None]
     if not all(isinstance(n, Node) and n.op == "get_attr" and len(n.users) == 1 for n in held):
         return None
-    return x, str(layout_of(_held(module, weight))), bias is None, activation
+    packed = _held(module, weight)
+    return x, str(layout_of(packed)), range_of(packed), bias is None, activation
 
 
 def _held(module: GraphModule, node: Any) -> Tensor:
@@ -104,7 +105,7 @@ def _merge(module: GraphModule, nodes: list[Node], name: str) -> None:
 
 
 def _stacked(weights: list[Tensor]) -> Tensor:
-    """Return int8 weights of one layout as one, row below row."""
+    """Return int8 weights of one layout and range as one, row below row."""
     rounded, masks = zip(*(as_rounded(weight) for weight in weights), strict=True)
     whole = Rounded(torch.cat([r.values for r in rounded]), torch.cat([r.scale for r in rounded]))
-    return pack_as(whole, torch.cat(masks), layout_of(weights[0]))
+    return with_range(pack_as(whole, torch.cat(masks), layout_of(weights[0])), range_of(weights[0]))
