@@ -1,13 +1,15 @@
 """MiniLM as a whole on a CPU: ours in eight bits, dense and sparse, eager and deployed, against torch and onnxruntime.
 
-    python benchmarks/encoder.py                     all of it; prints the table and writes results/encoder.json
-    python benchmarks/encoder.py --forms 2:4 --sizes 1x128
+    python benchmarks/encoder.py                              all of it: results/encoder.json, and the table of the docs
+    python benchmarks/encoder.py --times --sizes 1x128        a part of it, which replaces that part of the results
+    python benchmarks/encoder.py --quality --forms 2:4
 
-One thread, milliseconds of CPU time, the fastest of many interleaved calls: other programs on the machine don't count.
-Sparse models are pruned by SparseGPT, which rounds to eight bits as it goes, with 128 verses and no training; layers
-are in the layout that ``quantize_`` chooses. Quality is the mean cosine of the embeddings to those of float32, and how
-many verses are found in another translation among 500. onnxruntime runs its default optimizations on a graph of
-torch.onnx, int8 with a scale for each row. It needs the extra ``bench``.
+Times: one thread, milliseconds of CPU time, the fastest of many interleaved calls, so that other programs don't count.
+Sparse models have patterns by magnitude, because values make no difference, and the layout that
+``quantize_`` chooses. onnxruntime runs its default optimizations on a graph of torch.onnx, int8 with a scale for each
+row. Quality: sparse models are pruned by SparseGPT, which rounds to eight bits as it goes, with 128 verses and no
+training; the mean cosine of the embeddings of 150 verses to those of float32, and how many of them are found in another
+translation among 500. It needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -32,8 +34,10 @@ from torch import Tensor, nn
 
 import gossamer as gs
 from gossamer.app.bench.pruning import Judge
+from gossamer.app.bench.pruning_data import MiniLM
 
 RESULTS = Path(__file__).parent / "results" / "encoder.json"
+TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "encoder-table.txt"
 SIZES = ((1, 16), (1, 128), (32, 64))
 FORMS = ("dense", "50%", "2:4", "block 1x4 50%", "1:4", "1:10")
 _TEST, _CROWD = slice(0, 150), slice(12000, 12350)
@@ -80,11 +84,20 @@ def sessions(dense: nn.Module, folder: str) -> dict[str, nn.Module]:
     return {"onnxruntime float32": Session(plain), "onnxruntime int8 dynamic": Session(small)}
 
 
-def sparse(dense: nn.Module, how: str, judge: Judge) -> nn.Module:
-    """Ours in eight bits."""
+def rivals(dense: nn.Module) -> dict[str, nn.Module]:
+    """What a user would take instead."""
+    small = torch.ao.quantization.quantize_dynamic(copy.deepcopy(dense), {nn.Linear}, torch.qint8)
+    with TemporaryDirectory() as folder:
+        return {"torch float32": dense, "torch int8 dynamic": small, **sessions(dense, folder)}
+
+
+def ours(dense: nn.Module, how: str, judge: Judge | None = None) -> nn.Module:
+    """Ours in eight bits: pruned by SparseGPT with the verses of a judge, or by magnitude."""
     model = copy.deepcopy(dense)
-    if how != "dense":
+    if how != "dense" and judge is not None:
         gs.prune.oneshot(model, how, judge.calibration, method=gs.prune.SparseGPT(bits=8))
+    elif how != "dense":
+        gs.sparsify_(model, how)
     return gs.quantize_(model, "int8")
 
 
@@ -107,9 +120,9 @@ def milliseconds(forms: dict[str, Callable[..., Any]], inputs: Batch) -> dict[st
     return {name: round(value, 3) for name, value in best.items()}
 
 
-def measure(models: dict[str, nn.Module], sizes: list[tuple[int, int]]) -> dict[str, dict[str, float]]:
+def measure(models: dict[str, nn.Module], sizes: Sequence[tuple[int, int]]) -> dict[str, dict[str, float]]:
     """Milliseconds of every form at every size; ours are deployed too."""
-    times = {}
+    found = {}
     for batch, length in sizes:
         inputs = example(batch, length)
         calls: dict[str, Callable[..., Any]] = dict(models)
@@ -117,26 +130,56 @@ def measure(models: dict[str, nn.Module], sizes: list[tuple[int, int]]) -> dict[
             for name, model in models.items():
                 if name.startswith("ours"):
                     calls[f"{name}, deployed"] = gs.deploy(model, inputs, f"{folder}/model.pt2")
-            times[f"{batch} x {length}"] = milliseconds(calls, inputs)
-        print(f"{batch} x {length}", times[f"{batch} x {length}"], flush=True)
-    return times
+            found[f"{batch} x {length}"] = milliseconds(calls, inputs)
+        print(f"{batch} x {length}", found[f"{batch} x {length}"], flush=True)
+    return found
+
+
+def times(forms: Sequence[str], sizes: Sequence[tuple[int, int]]) -> dict[str, dict[str, float]]:
+    """Milliseconds of the rivals and of ours."""
+    dense = MiniLM().model()
+    return measure(rivals(dense) | {f"ours, {how} int8": ours(dense, how) for how in forms}, sizes)
+
+
+def quality(forms: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Cosine and share of verses found, of every form."""
+    judge = Judge(_TEST, _CROWD)
+    found = {}
+    for name, model in rivals(judge.dense).items():
+        found[name] = judge(model)
+    for how in forms:
+        found[f"ours, {how} int8"] = judge(ours(judge.dense, how, judge))
+        print(how, found[f"ours, {how} int8"], flush=True)
+    return found
 
 
 def table(found: dict[str, Any]) -> str:
     """Return the results as the docs show them."""
-    times, quality = found["ms"], found["quality"]
-    rows = ["| | " + " | ".join(times) + " | found | cosine |", "|---|" + "--:|" * (len(times) + 2)]
-    for name, judged in quality.items():
-        for full in (name, f"{name}, deployed"):
-            if full in next(iter(times.values())):
-                figures = " | ".join(f"{each[full]:.2f}" for each in times.values())
-                rows.append(f"| {full} | {figures} | {judged['found']:.1%} | {judged['cosine']:.3f} |")
-    return "\n".join(rows)
+    all_times, judged = found["ms"], found["quality"]
+    rows = ["| | " + " | ".join(all_times) + " | found | cosine |", "|---|" + "--:|" * (len(all_times) + 2)]
+    names = dict.fromkeys(name for each in all_times.values() for name in each)
+    for name in sorted(names, key=lambda name: (name.startswith("ours"), name.endswith("deployed"))):
+        figures = " | ".join(f"{each[name]:.2f}" if name in each else "" for each in all_times.values())
+        known = judged.get(name.removesuffix(", deployed"))
+        quality = f"{known['found']:.1%} | {known['cosine']:.3f}" if known else " | "
+        rows.append(f"| {name} | {figures} | {quality} |")
+    return "\n".join(rows) + "\n"
+
+
+def kept(path: Path, part: str, new: dict[str, Any]) -> dict[str, Any]:
+    """Write a part of the results into the file, beside what is there; return all."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"ms": {}, "quality": {}}
+    found |= {"torch": torch.__version__, "onnxruntime": ort.__version__, "load": round(os.getloadavg()[0], 1)}
+    found[part] |= new
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    return found
 
 
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", action="store_true", help="only these")
+    parser.add_argument("--quality", action="store_true", help="only this")
     parser.add_argument("--forms", nargs="+", default=FORMS)
     parser.add_argument("--sizes", nargs="+", default=[f"{b}x{n}" for b, n in SIZES])
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -145,21 +188,16 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of torch.ao and torch.onnx, about their successors
     logging.disable(logging.WARNING)
-    judge = Judge(_TEST, _CROWD)
-    small = torch.ao.quantization.quantize_dynamic(copy.deepcopy(judge.dense), {nn.Linear}, torch.qint8)
-    models: dict[str, nn.Module] = {"torch float32": judge.dense, "torch int8 dynamic": small}
-    with TemporaryDirectory() as folder:
-        models |= sessions(judge.dense, folder)
-    models |= {f"ours, {how} int8": sparse(judge.dense, how, judge) for how in options.forms}
-    quality = {}
-    for name, model in models.items():
-        quality[name] = judge(model)
-        print(f"{name}: {quality[name]}", flush=True)
-    sizes = [(int(b), int(n)) for b, n in (size.split("x") for size in options.sizes)]
-    found = {"torch": torch.__version__, "onnxruntime": ort.__version__, "load": os.getloadavg()[0]}
-    found |= {"ms": measure(models, sizes), "quality": quality}
+    both = options.times == options.quality
+    if both or options.quality:
+        kept(options.out, "quality", quality(options.forms))
+    if both or options.times:
+        for size in options.sizes:
+            batch, length = size.split("x")
+            kept(options.out, "ms", times(options.forms, [(int(batch), int(length))]))
+    found = json.loads(options.out.read_text())
+    TABLE.write_text(table(found))
     print(table(found))
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,9 @@ from gossamer.models.observe import observe
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights
 
+_linear = torch.ops.gossamer.int8_linear.default
+_FLOAT, _records = torch.float32, torch.is_grad_enabled
+
 
 class DynamicInt8Linear(nn.Module):
     """x @ weight.T + bias with weights and activations in eight bits.
@@ -82,7 +85,10 @@ class DynamicInt8Linear(nn.Module):
         """Return the layer's output, of the type of ``x``."""
         packed: Any = self._buffers["packed"]  # a lookup by attribute takes half a microsecond longer
         if self.kernels and packed.is_cpu:
-            return int8_linear(x, packed, self.out_features, self._parameters["bias"])
+            bias = self._parameters["bias"]
+            if x.dtype is _FLOAT and not _records() and (bias is None or bias.dtype is _FLOAT):
+                return _linear(packed, x, bias, self.out_features, 0)  # nothing to convert or to record
+            return int8_linear(x, packed, self.out_features, bias)
         return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
 
     def mask(self) -> Tensor:
