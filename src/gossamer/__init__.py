@@ -11,7 +11,18 @@ from gossamer.core.table import implements, implements_backward
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSC, CSF, CSR, DCSR, ELL, Dense, Format, Masked
 from gossamer.io import load, save
-from gossamer.models import SparsityBuilder, count_flops, densify_, hf, pack_, quantize_, sparsify_, summary
+from gossamer.models import (
+    SparsityBuilder,
+    count_flops,
+    densify_,
+    deploy,
+    hf,
+    pack_,
+    quantize_,
+    serve,
+    sparsify_,
+    summary,
+)
 from gossamer.ops import (
     Output,
     compile,
@@ -45,10 +56,10 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM",
-    "Opaque", "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
-    "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Opaque",
+    "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
+    "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy", "einsum", "explain",
     "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements", "implements_backward",
     "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune", "quantize_", "report",
-    "save", "scores", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
 ]  # fmt: skip

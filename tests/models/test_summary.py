@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
+from gossamer.kernels.int8.layout import Layout
 
 
 def test_summary_counts_bytes_and_density():
@@ -22,3 +23,17 @@ def test_flops_of_linear_and_convolution():
     flops = gs.count_flops(model, torch.randn(1, 1, 4, 4))
     assert flops.layers == {"0": (2 * 4 * 9, 2 * 4 * 36), "2": (64, 64)}
     assert flops.ratio == (72 + 64) / (288 + 64)
+
+
+def test_an_int8_layer_has_the_sparsity_of_its_pattern_in_every_layout() -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(64, 32)
+    layer.weight.data[0, 0] = 100.0  # so that the rest of this row is rounded to 0
+    model = gs.quantize_(gs.sparsify_(nn.Sequential(layer), "50%"), "int8")
+    for kind in ("lookup", "dense"):
+        model[0].repack(Layout(kind))
+        (row,) = [r for r in gs.summary(model).rows if "packed" in r.name]
+        assert row.density == 0.5 and model[0].nnz == int(model[0].mask().sum()) == 1024
+        assert gs.pack_(model, tune=False).layers[0].sparsity == 0.5
+    whole = gs.quantize_(nn.Sequential(nn.Linear(64, 32)), "int8")
+    assert gs.summary(whole).rows[-1].density == 1.0

@@ -1,8 +1,10 @@
 """Models: making them sparse, saying what they hold, training them on several machines."""
 
 from gossamer.models import hf as hf
+from gossamer.models import serve as serve
 from gossamer.models import steps as steps  # its hooks look after sparse weights around optimizer steps
 from gossamer.models.builder import SparsityBuilder
+from gossamer.models.deploy.deploy import DeployError, deploy
 from gossamer.models.distributed import reduce_values, synchronize_
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
@@ -11,14 +13,15 @@ from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
 from gossamer.models.opaque import hold_
 from gossamer.models.pack.pack import PackedLayer, PackReport, pack_
+from gossamer.models.serve import Served
 from gossamer.models.shrink import shrink_
 from gossamer.models.summary import Flops, Summary, count_flops, summary
 from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
-    "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport", "PackedLayer",
-    "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_", "fuse_", "pack_",
-    "hold_", "quantize_", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary",
-    "synchronize_",
+    "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport",
+    "PackedLayer", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops",
+    "densify_", "deploy", "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_", "sparse_parameters",
+    "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

@@ -2,7 +2,7 @@
 
 A weight is dense or sparse, an int8 times the scale of its row, and is held as the bytes that the kernels read
 (:mod:`gossamer.kernels.int8`). An activation is one of 255 levels between the smallest and the largest value of its
-token. Sums are exact. Nothing has to be calibrated.
+token, or of all that the layer has seen in calibration. Sums are exact.
 
 What it costs in accuracy is bounded: with weights w, their scales s and the scale t of a token x, output r moves by at
 most ``s[r] / 2 * sum(|x|) + t / 2 * sum(|w[r]|) + n * s[r] * t / 4``, sums over the n columns that row r keeps.
@@ -10,7 +10,7 @@ most ``s[r] / 2 * sum(|x|) + t / 2 * sum(|w[r]|) + n * s[r] * t / 4``, sums over
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,12 +19,16 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as, usual
 from gossamer.kernels.int8.linear import int8_linear
-from gossamer.kernels.int8.unpack import check
-from gossamer.kernels.int8.weight import parts, rounded
+from gossamer.kernels.int8.unpack import check, mask_of
+from gossamer.kernels.int8.weight import Range, parts, range_of, rounded, with_range
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
+from gossamer.models.observe import observe
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights
+
+_linear = torch.ops.gossamer.int8_linear.default
+_FLOAT, _records = torch.float32, torch.is_grad_enabled
 
 
 class DynamicInt8Linear(nn.Module):
@@ -81,22 +85,29 @@ class DynamicInt8Linear(nn.Module):
         """Return the layer's output, of the type of ``x``."""
         packed: Any = self._buffers["packed"]  # a lookup by attribute takes half a microsecond longer
         if self.kernels and packed.is_cpu:
-            return int8_linear(x, packed, self.out_features, self._parameters["bias"])
+            bias = self._parameters["bias"]
+            if x.dtype is _FLOAT and not _records() and (bias is None or bias.dtype is _FLOAT):
+                return _linear(packed, x, bias, self.out_features, 0)  # nothing to convert or to record
+            return int8_linear(x, packed, self.out_features, bias)
         return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
 
     def mask(self) -> Tensor:
-        """Return where the weight has values; of a dense layout, where they are not 0."""
-        return as_rounded(self.packed)[1]
+        """Return which positions the weight keeps; a kept value may be 0."""
+        return mask_of(self.packed)
 
     @property
     def nnz(self) -> int:
-        """Values that are stored: of a dense layout, all."""
-        dense = self.layout.kind == "dense"
-        return self.out_features * self.in_features if dense else int(self.mask().sum())
+        """Positions that the weight keeps."""
+        return int(self.mask().sum())
 
     def repack(self, layout: Layout) -> None:
         """Arrange the bytes in another way."""
-        self.packed = pack_as(*as_rounded(self.packed), layout)
+        self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
+
+    @property
+    def range(self) -> Range | None:
+        """The fixed range of activations; None where each token has its own."""
+        return range_of(self.packed)
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
@@ -122,7 +133,10 @@ class DynamicInt8Linear(nn.Module):
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
         shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        return shape if self.packed.is_meta else f"{shape}, {self.layout}"
+        if self.packed.is_meta:
+            return shape
+        fixed = f", activations {self.range.scale:.3g} * (0..254 - {self.range.zero})" if self.range else ""
+        return f"{shape}, {self.layout}{fixed}"
 
 
 def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -> nn.Module:
@@ -146,14 +160,20 @@ def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -
     return made
 
 
-def quantize_dynamic_(model: nn.Module, where: Where) -> nn.Module:
+def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any] | None = None) -> nn.Module:
     """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
     if not weights:
         raise ValueError(f"{type(model).__name__} has no linear layer on a CPU with a weight of its own")
+    names = chosen(weights, where)
+    layers = [module for name in names for module, _ in weights[name].places]
+    ranges = {} if calibration is None else observe(model, layers, calibration)
     made: dict[int, DynamicInt8Linear] = {}
-    for name in chosen(weights, where):
-        made |= {id(module): layer for module, layer in quantized(weights[name])}
+    for name in names:
+        for module, layer in quantized(weights[name]):
+            if module in ranges:
+                layer.packed = with_range(layer.packed, ranges[module])
+            made[id(module)] = layer
     for path, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in made and not path:
             return made[id(module)]

@@ -133,7 +133,11 @@ def quantize(weight: SparseTensor) -> Quantized:
 
 
 def quantize_(
-    model: nn.Module, how: Literal["int8 weights", "int8"] = "int8 weights", *, where: Where = None
+    model: nn.Module,
+    how: Literal["int8 weights", "int8"] = "int8 weights",
+    calibration: Iterable[Any] | None = None,
+    *,
+    where: Where = None,
 ) -> nn.Module:
     """Let linear layers hold int8 weights, a scale for each row; in place, for inference.
 
@@ -148,6 +152,11 @@ def quantize_(
         (:class:`gossamer.models.Int8Linear`). ``"int8"``: every linear layer, with activations that are rounded to
         eight bits token by token (:class:`gossamer.models.DynamicInt8Linear`): the fastest on a CPU, and less exact.
         Call :func:`gossamer.pack_` after it, to measure the layouts of sparse layers.
+    calibration
+        For ``"int8"``: batches, each a tensor, a tuple of positional or a dict of keyword arguments of the model.
+        Activations of a layer are then rounded in one fixed range, from the smallest to the largest value that the
+        layer has seen; others saturate. It saves a look at each token, and is less exact. Without, each token has its
+        own range. A layer that no batch reaches has none either.
     where
         Names to take: a glob, several, or a predicate of the name; all by default.
 
@@ -170,7 +179,9 @@ def quantize_(
     DynamicInt8Linear(in_features=256, out_features=256, bias=True, int8 lookup)
     """
     if how == "int8":
-        return quantize_dynamic_(model, where)
+        return quantize_dynamic_(model, where, calibration)
+    if calibration is not None:
+        raise ValueError("calibration is for how='int8': the others leave activations as they are")
     if how != "int8 weights":
         raise ValueError(f"how={how!r} must be 'int8 weights' or 'int8'")
     layers: dict[str, Any] = {n: m for n, m in model.named_modules() if _packed(m)}

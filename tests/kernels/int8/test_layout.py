@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gossamer as gs
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, layouts, pack_as, usual
 from gossamer.kernels.int8.unpack import check, mask_of, unpack
-from gossamer.kernels.int8.weight import MOST_COLS, parts, rounded
+from gossamer.kernels.int8.weight import MOST_COLS, Range, parts, range_between, range_of, rounded, with_range
 from gossamer.kernels.int8.windows import schedule
 from tests.kernels.int8.exact import LAYOUTS, SHAPES, a_mask, a_weight
 
@@ -23,11 +23,42 @@ def test_there_and_back(layout: Layout, shape: tuple[int, int]) -> None:
     packed = pack_as(weight, mask, layout)
     check(packed)
     assert layout_of(packed) == layout and torch.equal(unpack(packed), weight.values)
-    assert torch.equal(mask_of(packed), mask) or layout.kind == "dense"
+    assert torch.equal(mask_of(packed), mask)
     assert torch.equal(dense_of(packed), weight.values.float() * weight.scale[:, None])
     again, kept = as_rounded(packed)
     assert torch.equal(pack_as(again, kept, layout), packed)
     assert torch.equal(parts(packed).sum, weight.values.sum(1, dtype=torch.int32))
+
+
+def test_a_dense_weight_keeps_its_mask() -> None:
+    mask = torch.tensor([[True, True, False, True, False, True, True, True, False, True]])
+    small = rounded(torch.tensor([[1.0, 1e-9, 0.0, 0.5, 0.0, 0.0, 2.0, 1.0, 0.0, 1.0]]))
+    assert torch.equal(mask_of(pack_as(small, mask, Layout("dense"))), mask)  # what was rounded to 0 is kept
+    assert bool(mask_of(pack_as(small, torch.ones_like(mask), Layout("dense"))).all())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_range_travels_with_the_bytes(layout: Layout) -> None:
+    mask = a_mask(20, 40, layout)
+    packed = pack_as(a_weight(20, 40, mask), mask, layout)
+    fixed = with_range(packed, Range(0.25, 254))
+    check(fixed)
+    assert range_of(packed) is None and range_of(fixed) == Range(0.25, 254)
+    assert torch.equal(unpack(fixed), unpack(packed)) and torch.equal(with_range(fixed, None), packed)
+
+
+@pytest.mark.parametrize(("low", "high", "want"), [(0, 0, (1.1754943508222875e-38, 0)), (-254, -1, (1.0, 254))])
+def test_a_range_between(low: float, high: float, want: tuple[float, int]) -> None:
+    assert range_between(low, high) == want
+
+
+@pytest.mark.parametrize("bad", [Range(float("nan"), 0), Range(-1.0, 0), Range(1e-40, 0), Range(1.0, 255)])
+def test_a_range_from_outside_is_checked(bad: Range) -> None:
+    packed = with_range(pack_as(rounded(torch.eye(4)), torch.ones(4, 4) > 0, Layout("dense")), bad)
+    with pytest.raises(ValueError, match="range of activations"):
+        check(packed)
+    with pytest.raises(RuntimeError, match="range of activations"):
+        torch.ops.gossamer.int8_linear(packed, torch.ones(1, 4), None, 4, 0)
 
 
 def test_a_mask_that_is_not_made_of_blocks_is_taken_by_blocks_too() -> None:

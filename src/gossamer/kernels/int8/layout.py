@@ -88,7 +88,7 @@ def pack_as(weight: Rounded, mask: Tensor, layout: Layout) -> Tensor:
     (torch.uint8, 'int8 lookup')
     """
     if layout.kind == "dense":
-        return pack.dense(weight)
+        return pack.dense(weight, mask)
     if layout.kind == "lines":
         return pack.lines(weight, mask)
     return lookup(weight, mask, tall=layout.tall, wide=layout.wide)
@@ -105,20 +105,16 @@ def layout_of(packed: Tensor) -> Layout:
 def as_rounded(packed: Tensor) -> tuple[Rounded, Tensor]:
     """Return the int8 matrix of a weight with its scales, and which of its positions are kept.
 
-    A dense layout keeps no pattern: its nonzeros are taken for it.
-
     Examples
     --------
     >>> import torch
     >>> from gossamer.kernels.int8.weight import rounded
-    >>> weight, mask = as_rounded(pack.dense(rounded(torch.tensor([[1.0, 0.0]]))))
+    >>> small = rounded(torch.tensor([[1.0, 1e-9, 0.0]]))
+    >>> weight, mask = as_rounded(pack.dense(small, torch.tensor([[True, True, False]])))
     >>> weight.values.tolist(), mask.tolist()
-    ([[127, 0]], [[True, False]])
+    ([[127, 0, 0]], [[True, True, False]])
     """
-    found = parts(packed)
-    values = unpack(packed)
-    mask = values != 0 if found.sizes.kind == DENSE else mask_of(packed)
-    return Rounded(values, found.scale.clone()), mask
+    return Rounded(unpack(packed), parts(packed).scale.clone()), mask_of(packed)
 
 
 def dense_of(packed: Tensor) -> Tensor:

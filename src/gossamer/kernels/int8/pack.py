@@ -12,8 +12,8 @@ _QUADS = 192  # columns of blocks of a tile: 24 KB for 32 tokens
 _ROWS = 128  # rows that are sorted by length
 
 
-def dense(weight: Rounded) -> Tensor:
-    """Return a matrix as it is.
+def dense(weight: Rounded, mask: Tensor | None = None) -> Tensor:
+    """Return a matrix as it is, with a mask beside it, a bit for each position, unless all is kept.
 
     Examples
     --------
@@ -27,7 +27,11 @@ def dense(weight: Rounded) -> Tensor:
     check_cols(cols)
     padded = F.pad(weight.values, (0, -cols % 4, 0, -rows % GROUP))
     values = padded.view(padded.shape[0] // GROUP, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
-    return together(Sizes(DENSE, rows, cols), weight.scale, values, sums_of(weight))
+    if mask is None or bool(mask.all()):
+        return together(Sizes(DENSE, rows, cols), weight.scale, values, sums_of(weight))
+    eight = F.pad(mask, (0, -cols % 8)).view(rows, -1, 8).to(torch.uint8)
+    bits = (eight << torch.arange(8, dtype=torch.uint8)).sum(2, dtype=torch.uint8)
+    return together(Sizes(DENSE, rows, cols, masked=1), weight.scale, values, sums_of(weight), bits)
 
 
 def lines(weight: Rounded, mask: Tensor) -> Tensor:

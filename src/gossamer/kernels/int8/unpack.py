@@ -24,7 +24,7 @@ def unpack(weight: Tensor) -> Tensor:
 
 
 def mask_of(weight: Tensor) -> Tensor:
-    """Return which positions a weight stores.
+    """Return which positions a weight keeps: of a dense one without a mask, all.
 
     Examples
     --------
@@ -36,7 +36,11 @@ def mask_of(weight: Tensor) -> Tensor:
     [[True, False, True]]
     """
     made = parts(weight)
-    out = torch.ones(made.sizes.rows, made.sizes.cols, dtype=torch.bool)
+    rows, cols = made.sizes.rows, made.sizes.cols
+    if made.sizes.kind == DENSE and made.sizes.masked:
+        bits = made.crd.view(rows, -(-cols // 8), 1) >> torch.arange(8, dtype=torch.uint8)
+        return (bits & 1).bool().flatten(1)[:, :cols]
+    out = torch.ones(rows, cols, dtype=torch.bool)
     if made.sizes.kind != DENSE:
         row, col, _ = entries(made)
         out.zero_()[row, col] = True

@@ -25,7 +25,10 @@ BLOCK = 768
 UNUSED = 255
 #: int32 sums of 127 * 254 can't overflow up to here.
 MOST_COLS = 65536
+#: The largest number that an activation becomes.
+LEVELS = 254
 _LEAST = torch.finfo(torch.float32).tiny
+_NORMAL, _INFINITE = 0x00800000, 0x7F800000  # bits of float32
 
 
 class Sizes(NamedTuple):
@@ -41,12 +44,22 @@ class Sizes(NamedTuple):
     wide: int = 1
     window: int = WINDOW
     steps: int = 0
+    masked: int = 0
+    """Dense: 1 if crd holds the mask, a bit for each position."""
+    x_scale: int = 0
+    """The bits of the float32 scale of activations in a fixed range; 0: each token has its own."""
+    x_zero: int = 0
 
     @property
     def groups(self) -> int:
         """Groups of sixteen units of a lookup, or blocks of rows of lines."""
         each = self.stride if self.kind == LINES else GROUP * self.tall
         return -(-self.rows // each)
+
+    @property
+    def mask_bytes(self) -> int:
+        """Bytes of the mask of a dense weight: each row begins a new one."""
+        return self.rows * -(-self.cols // 8) if self.masked else 0
 
     @property
     def places(self) -> int:
@@ -115,7 +128,7 @@ def parts(weight: Tensor) -> Parts:
     check_sizes(sizes)
     dense, lines = sizes.kind == DENSE, sizes.kind == LINES
     units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
-    crd = 0 if dense else sizes.steps * sizes.places
+    crd = sizes.mask_bytes if dense else sizes.steps * sizes.places
     values = (
         sizes.groups * GROUP * -(-sizes.cols // 4) * 4
         if dense
@@ -153,6 +166,10 @@ def check_sizes(sizes: Sizes) -> None:
     check_cols(sizes.cols)
     if not (0 <= sizes.rows <= 1 << 31 and sizes.cols >= 0 and 0 <= sizes.steps <= 1 << 31):
         raise ValueError(f"{sizes} has negative or too large numbers")
+    if sizes.masked not in (0, 1) or (sizes.masked and sizes.kind != DENSE):
+        raise ValueError(f"masked={sizes.masked} must be 0, or 1 for a dense weight")
+    if not 0 <= sizes.x_scale < _INFINITE or 0 < sizes.x_scale < _NORMAL or not 0 <= sizes.x_zero <= LEVELS:
+        raise ValueError("the range of activations must have a positive normal scale, and a zero in 0 .. 254")
     if sizes.kind == DENSE:
         return
     if not 1 <= sizes.lines <= 254:
@@ -163,6 +180,52 @@ def check_sizes(sizes: Sizes) -> None:
         blocks = {sizes.tall, sizes.wide} <= {1, 4} and sizes.stride % sizes.wide == sizes.window % sizes.wide == 0
         if not (blocks and 0 < sizes.stride <= sizes.window <= WINDOW):
             raise ValueError(f"{sizes}: tall and wide are 1 or 4, 0 < stride <= window <= {WINDOW}, multiples of wide")
+
+
+class Range(NamedTuple):
+    """Of activations: x = scale * (q - zero), with q in 0 .. 254."""
+
+    scale: float
+    zero: int
+
+
+def range_between(low: float, high: float) -> Range:
+    """Return the range of activations from low to high, and 0; others saturate.
+
+    Examples
+    --------
+    >>> range_between(-1.0, 253.0)
+    Range(scale=1.0, zero=1)
+    """
+    ends = torch.tensor([min(low, 0.0), max(high, 0.0)])  # in float32, as the kernels do it
+    scale = float((ends / LEVELS).diff().clamp(min=_LEAST))
+    return Range(scale, min(round(-float(ends[0]) / scale), LEVELS))
+
+
+def range_of(weight: Tensor) -> Range | None:
+    """Return the fixed range of activations that a weight carries; None where each token has its own.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8 import pack
+    >>> plain = pack.dense(rounded(torch.eye(3)))
+    >>> range_of(plain), range_of(with_range(plain, Range(0.5, 7)))
+    (None, Range(scale=0.5, zero=7))
+    """
+    sizes = parts(weight).sizes
+    if not sizes.x_scale:
+        return None
+    return Range(float(torch.tensor(sizes.x_scale, dtype=torch.int32).view(torch.float32)), sizes.x_zero)
+
+
+def with_range(weight: Tensor, x_range: Range | None) -> Tensor:
+    """Return the bytes of a weight with another range of activations."""
+    made = weight.clone()
+    bits = 0 if x_range is None else int(torch.tensor(x_range.scale, dtype=torch.float32).view(torch.int32))
+    first = 1 + Sizes._fields.index("x_scale")
+    made[:_HEAD_BYTES].view(torch.int64)[first : first + 2] = torch.tensor([bits, x_range.zero if x_range else 0])
+    return made
 
 
 @dataclass(frozen=True)

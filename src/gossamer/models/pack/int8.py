@@ -14,7 +14,7 @@ from gossamer.kernels.int8.layout import Layout, as_rounded, layouts, pack_as, u
 from gossamer.kernels.int8.linear import int8_linear
 from gossamer.kernels.int8.weight import Rounded, parts
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
-from gossamer.models.pack import tune
+from gossamer.models.pack import truth, tune
 from gossamer.models.pack.tune import Timing
 from gossamer.models.pack.turns import in_turns
 
@@ -32,8 +32,8 @@ def int8_layers(model: nn.Module) -> dict[str, DynamicInt8Linear]:
 
 def fastest_layout(
     layer: DynamicInt8Linear, shapes: Sequence[tuple[int, ...]], tuned: bool, even: bool
-) -> tuple[Layout, float, float]:
-    """Return the fastest layout, the seconds of the layer in float32, dense, and its seconds in this layout.
+) -> tuple[Layout, float, Timing]:
+    """Return the fastest layout, the seconds of the layer in float32, dense, and its times in this layout.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def fastest_layout(
     --------
     >>> import torch, gossamer as gs
     >>> layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), "90%"), "int8")
-    >>> layout, dense, seconds = fastest_layout(layer, [(4, 64)], tuned=False, even=False)
+    >>> layout, dense, timing = fastest_layout(layer, [(4, 64)], tuned=False, even=False)
     >>> str(layout)
     'int8 lookup'
     """
     weight, mask = as_rounded(layer.packed)
     times = _measured(layer, weight, mask, shapes) if tuned else _guessed(weight, mask, shapes)
     best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(even))
-    return best, times[None].seconds(even), times[best].seconds(even)
+    return best, times[None].seconds(even), times[best]
 
 
 def _measured(
@@ -67,20 +67,25 @@ def _measured(
     suited, dense = layouts(mask), weight.values.float() * weight.scale[:, None]
     key = tune.key_of(dense, mask, suited, shapes)
     names: dict[str, Layout | None] = {str(Dense()): None, **{str(layout): layout for layout in suited}}
-    known = tune.load_known().get(key)
+    known = tune.known_times(key)
     if known is not None:
         return {names[name]: Timing(tuple(seconds)) for name, seconds in known.items()}
     packed = {layout: pack_as(weight, mask, layout) for layout in suited}
     bias = None if layer.bias is None else layer.bias.detach().float()
     times: dict[Layout | None, tuple[float, ...]] = dict.fromkeys(names.values(), ())
+    bound, clear = truth.most(float(mask.float().mean()) if mask.numel() else 0.0, ratio=4), True
     with torch.no_grad():
         for shape in shapes:
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-            calls = {layout: partial(int8_linear, x, data, layer.out_features, bias) for layout, data in packed.items()}
-            taken = in_turns({None: partial(F.linear, x, dense, bias), **calls}, tune.SECONDS, None)
+            functions: dict[Layout | None, partial[Tensor]] = {None: partial(F.linear, x, dense, bias)}
+            for layout, data in packed.items():
+                functions[layout] = partial(int8_linear, x, data, layer.out_features, bias)
+            taken, believed = truth.steady(partial(in_turns, functions, tune.SECONDS, None), None, bound)
+            clear &= believed
             times = {layout: (*times[layout], seconds) for layout, seconds in taken.items()}
-    tune.store_known(key, {name: times[layout] for name, layout in names.items()})
-    return {layout: Timing(seconds) for layout, seconds in times.items()}
+    if clear:
+        tune.store_known(key, {name: times[layout] for name, layout in names.items()})
+    return {layout: Timing(seconds, clear=clear) for layout, seconds in times.items()}
 
 
 def _guessed(weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> dict[Layout | None, Timing]:

@@ -19,6 +19,7 @@ from gossamer.models.fuse import fuse_
 from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
+from gossamer.models.pack import truth
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.tune import Timing, fastest, fitting, guess, measure
 from gossamer.models.surgery import made_sparse
@@ -47,6 +48,8 @@ class PackedLayer:
     us: float
     bytes: int
     dense_bytes: int
+    clear: bool = True
+    """False: the times are not to be trusted, because other programs disturbed them; they are not kept."""
 
     @property
     def gain(self) -> float:
@@ -85,7 +88,8 @@ class PackReport:
             table.add_column(column, justify="right")
         for r in self.layers:
             shape, tokens = " x ".join(map(str, r.shape)), " ".join(map(str, r.tokens))
-            figures = (f"{r.sparsity:.1%}", f"{r.dense_us:,.0f}", f"{r.us:,.0f}", f"{r.gain:.2f}x")
+            gain = f"{r.gain:.2f}x" if r.clear else f"{r.gain:.2f}x ?"
+            figures = (f"{r.sparsity:.1%}", f"{r.dense_us:,.0f}", f"{r.us:,.0f}", gain)
             table.add_row(r.name, shape, tokens, r.format, *figures, f"{r.bytes / max(r.dense_bytes, 1):.2f}x")
         for name, why in self.skipped:
             table.add_row(name, "", "", f"[dim]left as it is: {why}[/]")
@@ -101,13 +105,21 @@ class PackReport:
 
 
 def pack_(
-    model: nn.Module, example_inputs: Any = None, *, tune: bool = True, show_progress: bool | None = None
+    model: nn.Module,
+    example_inputs: Any = None,
+    *,
+    tune: bool = True,
+    remeasure: bool = False,
+    show_progress: bool | None = None,
 ) -> PackReport:
     """Put every sparse layer into the format that is fastest on this machine, in place; prints a table.
 
     Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
     tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
-    for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums.
+    for this machine in ``$GOSSAMER_CACHE``. With one thread CPU time counts, which other programs don't disturb. A gain
+    above what the operations and bytes saved allow, or one that a second measurement doesn't confirm where several
+    threads run on a busy machine, is measured again; if that doesn't help, it is marked "?" and not kept.
+    The results are those of the layer before, up to the order of sums.
     Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
     dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
     without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
@@ -123,6 +135,8 @@ def pack_(
         layers are judged by 1, 16 and 128 tokens, which count alike: times are geometric means.
     tune
         False takes the format from a model of the costs instead of a measurement.
+    remeasure
+        Measure again what this machine has measured before.
     show_progress
         None: if standard error is a terminal. Stopped by Ctrl-C, each layer is packed or as it was, and all is usable.
 
@@ -145,19 +159,20 @@ def pack_(
     places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
     shapes = _shapes(model, example_inputs, places | {name: [layer] for name, layer in eight.items()})
     layers = []
-    for name, weight in watched("packing", (weights | eight).items(), show_progress):
-        seen = sorted(shapes.get(name, ()))
-        if isinstance(weight, DynamicInt8Linear):
-            seen = seen or [(count, weight.in_features) for count in _TOKENS]
-            layers.append(_pack_int8(name, weight, seen, tune, even=name not in shapes))
-            continue
-        if not isinstance(weight.module, nn.Conv2d):
-            inputs = weight.shape[0 if inputs_first(weight.module) else 1]
-            seen = seen or [(count, inputs) for count in _TOKENS]
-        if seen:
-            layers.append(_pack_one(weight, seen, tune, even=name not in shapes))
-        else:
-            skipped[name] = "a convolution needs example_inputs that reach it"
+    with truth.measuring_again(remeasure):
+        for name, weight in watched("packing", (weights | eight).items(), show_progress):
+            seen = sorted(shapes.get(name, ()))
+            if isinstance(weight, DynamicInt8Linear):
+                seen = seen or [(count, weight.in_features) for count in _TOKENS]
+                layers.append(_pack_int8(name, weight, seen, tune, even=name not in shapes))
+                continue
+            if not isinstance(weight.module, nn.Conv2d):
+                inputs = weight.shape[0 if inputs_first(weight.module) else 1]
+                seen = seen or [(count, inputs) for count in _TOKENS]
+            if seen:
+                layers.append(_pack_one(weight, seen, tune, even=name not in shapes))
+            else:
+                skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
     made_sparse(model)
     report = PackReport(tuple(layers), tuple(skipped.items()), tune)
@@ -283,6 +298,7 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: b
         seconds * 1e6,
         weight.sparse().nbytes,
         dense.numel() * dense.element_size(),
+        times[best].clear,
     )
 
 
@@ -291,11 +307,12 @@ def _pack_int8(
 ) -> PackedLayer:
     shape, mask = (layer.out_features, layer.in_features), layer.mask()
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
-    best, before, seconds = fastest_layout(layer, shapes, tune, even)
+    best, before, timing = fastest_layout(layer, shapes, tune, even)
     layer.repack(best)
     tokens = tuple(torch.Size(s[:-1]).numel() for s in shapes)
-    times = before * 1e6, seconds * 1e6
-    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, layer.packed.numel(), 4 * mask.numel())
+    times = before * 1e6, timing.seconds(even) * 1e6
+    sizes = layer.packed.numel(), 4 * mask.numel()
+    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, *sizes, timing.clear)
 
 
 def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from gossamer import native
 from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, as_format
 from gossamer.models.pack import gpu as pack_gpu
+from gossamer.models.pack import truth
 from gossamer.models.pack.turns import in_turns
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import recognise
@@ -34,6 +35,8 @@ class Timing:
 
     times: tuple[float, ...]
     weight: Tensor | None = None
+    clear: bool = True
+    """False: other programs disturbed the measurement, or it gave a gain that is not possible."""
 
     def seconds(self, even: bool) -> float:
         """Return what formats are compared by: the sum, or, if every number of tokens counts alike, the geometric mean.
@@ -99,19 +102,25 @@ def measure(
 ) -> dict[Format, Timing]:
     """Measure dense and every format, in turns; what this machine has measured before is known."""
     key = key_of(dense, mask, formats, shapes)
-    known = load_known().get(key)
+    known = known_times(key)
     if known is not None:
         return _from_cache(known, dense, mask, even)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
     timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
     times: dict[Format, tuple[float, ...]] = dict.fromkeys(weights, ())
+    dense_format: Format = Dense()
+    bound, clear = truth.most(float(mask.float().mean()) if mask.numel() else 0.0), True
     with torch.no_grad():
         for shape in shapes:
             x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dense.device, dense.dtype)
-            for format, seconds in timed(x, weights, call).items():
+            once: Callable[[], dict[Format, float]] = partial(timed, x, weights, call)
+            taken, believed = truth.steady(once, dense_format, bound, alone=dense.is_cuda)
+            clear &= believed
+            for format, seconds in taken.items():
                 times[format] += (seconds,)
-    store_known(key, {str(f): seconds for f, seconds in times.items()})
-    return {f: Timing(seconds, weights[f]) for f, seconds in times.items()}
+    if clear:
+        store_known(key, {str(f): seconds for f, seconds in times.items()})
+    return {f: Timing(seconds, weights[f], clear) for f, seconds in times.items()}
 
 
 def _interleaved(
@@ -197,6 +206,11 @@ def _library() -> str:
 
 def _file() -> Path:
     return native.cache_dir() / "pack.json"
+
+
+def known_times(key: str) -> dict[str, list[float]] | None:
+    """Return what this machine has measured under a key; None if nothing, or if it is to be measured again."""
+    return None if truth.is_measured_again() else load_known().get(key)
 
 
 def load_known() -> dict[str, dict[str, list[float]]]:

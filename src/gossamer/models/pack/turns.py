@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from statistics import mean, median
 from typing import Any, TypeVar
+
+from gossamer.models.pack import truth
 
 _RUNS = 5  # of each function, at least
 _MOST = 300  # of each function
@@ -20,7 +21,7 @@ def in_turns(
     functions: Mapping[Key, Callable[[], Any]],
     seconds: float,
     first: Key,
-    clock: Callable[[], float] = time.perf_counter,
+    clock: Callable[[], float] | None = None,
 ) -> dict[Key, float]:
     """Return the seconds of each function: the mean of the fastest quarter of interleaved runs.
 
@@ -40,7 +41,7 @@ def in_turns(
     first
         The function that the others are to beat.
     clock
-        What tells the time.
+        What tells the time; by default :func:`gossamer.models.pack.truth.clock`.
 
     Examples
     --------
@@ -48,6 +49,7 @@ def in_turns(
     >>> times["little"] < times["much"]
     True
     """
+    clock = clock or truth.clock()
     order = list(functions)
     runs: dict[Key, list[float]] = {name: [] for name in order}
     begin, done = clock(), 0

@@ -86,6 +86,7 @@ void int8_linear(Value* stack, uint64_t, uint64_t) {
   ProductJob job{{}, &int8_kernels()};
   job.take_weight(weight, stack[3]);
   take_tokens(job.p, job.own, x, none, none, job.p.a.cols);
+  if (job.p.a.x_scale) job.p.x_scale = &job.p.a.x_scale, job.p.x_zero = &job.p.a.x_zero;
   job.p.out_type = job.p.x_type;
   stack[0] = job.product(weight, x, bias, stack[4]);
 }

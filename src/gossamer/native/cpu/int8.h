@@ -26,10 +26,13 @@
 // u = (block of rows * tiles + tile) * block / 4 + i  hold a block of each of its four rows: row[4 * u + r] of the block of
 // rows, crd[step][r] the column of blocks in the tile, values[step][r][4].
 //
+// A DENSE weight with masked == 1 carries its mask in crd, a bit for each position, each row from a new byte on: no kernel
+// reads it. x_scale, the bits of a float, and x_zero are the range of activations where it is fixed; x_scale 0: it is not.
+//
 // Unused places have the value 0 and the crd 255 (LOOKUP) or `lines` (LINES).
 //
 // All of a weight is one array of bytes, so that a call has few arguments: sixteen 64-bit numbers, HEAD, kind, rows, cols,
-// lines, stride, tall, wide, window, steps and six that are 0, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
+// lines, stride, tall, wide, window, steps, masked, x_scale, x_zero and three that are 0, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
 #pragma once
 #include <cstdint>
 
@@ -59,6 +62,8 @@ struct Int8Weight {
   int64_t window;        // LOOKUP: no crd is as large; at most WINDOW
   int64_t block;         // LINES: rows of a block, a multiple of 16 up to 256
   int64_t steps;
+  float x_scale;         // 0: each token has its own range
+  int32_t x_zero;
 
   int64_t places() const { return kind == INT8_LINES ? 4 : WINDOW / wide; }  // of crd in a step
   int64_t quads() const { return (cols + 3) / 4; }

@@ -67,6 +67,19 @@ __attribute__((noinline)) static bool put_any(const Int8Product& p, const RowsOu
   return good;
 }
 
+// float32 of sixteen whole rows, with an activation; a function of its own, so that the products stay small.
+template <int ACTIVATION>
+__attribute__((noinline)) static void put_active(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
+                                                 int64_t tokens, const float* x_scale, const int32_t* zero) {
+  float* out = (float*)p.out + token * p.ldo + r.row;
+  for (int64_t t = 0; t < tokens; t++, out += p.ldo) {
+    Vec<WIDTH> v[PARTS];
+    scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++) store<WIDTH>(out + i * WIDTH, activated<WIDTH, ACTIVATION>(v[i]));
+  }
+}
+
 // Sixteen rows from `row` on, of T tokens, of which there are `tokens`.
 template <int T>
 INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_t token, int64_t tokens, const float* x_scale,
@@ -86,5 +99,12 @@ INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_
   alignas(64) int32_t n[T * GROUP];
 #pragma GCC unroll 24
   for (int t = 0; t < T; t++) store_sums(n + t * GROUP, sums[t]);
-  return put_any(p, r, n, token, tokens < T ? tokens : T, x_scale, zero);
+  const int64_t some = tokens < T ? tokens : T;
+  if (p.out_type == NUMBER_FLOAT && r.count == GROUP && p.activation) {
+    if (p.activation == GELU) put_active<GELU>(p, r, n, token, some, x_scale, zero);
+    else if (p.activation == SILU) put_active<SILU>(p, r, n, token, some, x_scale, zero);
+    else put_active<RELU>(p, r, n, token, some, x_scale, zero);
+    return true;
+  }
+  return put_any(p, r, n, token, some, x_scale, zero);
 }

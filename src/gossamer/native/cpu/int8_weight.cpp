@@ -31,8 +31,13 @@ const char* int8_weight(const uint8_t* data, int64_t size, Int8Weight* to) {
   a.kind = head[1], a.rows = head[2], a.cols = head[3], a.lines = head[4], a.stride = head[5], a.tall = head[6];
   a.wide = head[7], a.window = head[8], a.steps = head[9], a.block = head[5];
   if (const char* wrong = wrong_sizes(a)) return wrong;
+  if (head[10] < 0 || head[10] > (a.kind == INT8_DENSE)) return "masked must be 0, or 1 for a dense weight";
+  const uint32_t bits = uint32_t(head[11]);
+  memcpy(&a.x_scale, &bits, 4), a.x_zero = int32_t(head[12]);
+  const bool fixed = bits >= 0x00800000 && bits < 0x7F800000;  // a positive normal number
+  if (head[11] != bits || (bits && !fixed) || head[12] < 0 || head[12] > 254) return "the range of activations must have a positive normal scale, and a zero in 0 .. 254";
   const bool dense = a.kind == INT8_DENSE, lines = a.kind == INT8_LINES;
-  const int64_t parts = dense ? 0 : a.parts(), crd = dense ? 0 : a.steps * a.places();
+  const int64_t parts = dense ? 0 : a.parts(), crd = dense ? head[10] * a.rows * ((a.cols + 7) / 8) : a.steps * a.places();
   const int64_t values = dense ? a.units() * GROUP * a.quads() * 4 : a.steps * (lines ? 16 : WINDOW * a.tall);
   const int64_t sizes[6] = {a.rows * 4, a.rows * 4, dense ? 0 : (parts + 1) * 4, crd, lines ? parts * 4 : a.steps, values};
   const uint8_t *at[6], *end = data + sizeof head;

@@ -1,0 +1,1 @@
+"""Models on their way out of Python: export, fusion, a compiled file that is checked."""

@@ -1,0 +1,113 @@
+"""What a measurement is worth on a busy machine: which clock counts, which gains are possible, what to do then."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import torch
+
+_SLACK = 3.0  # a dense product may reach a third of what the machine could do
+_TRIES = 4
+_AGREE = 1.25  # two measurements of a gain that differ by less say the same
+_BUSY = 0.75  # load for each core, from which on others take time from several threads
+
+Key = TypeVar("Key", bound=Hashable)
+_AGAIN: ContextVar[bool] = ContextVar("measure again", default=False)
+
+
+def clock() -> Callable[[], float]:
+    """Return what tells the time of work on the CPU: with one thread its CPU time, which other programs don't count in.
+
+    Several threads wait for each other, and only the wall clock tells how long.
+
+    Examples
+    --------
+    >>> import time, torch
+    >>> torch.set_num_threads(1)
+    >>> clock() is time.thread_time
+    True
+    """
+    return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
+
+
+def most(density: float, ratio: float = 1.0) -> float:
+    """Return the largest gain over a dense float layer that the operations and bytes saved allow, with some slack.
+
+    Parameters
+    ----------
+    density
+        Values kept over all: a sparse layer multiplies and reads at least that share.
+    ratio
+        How many more products an instruction computes; 4 for eight bits.
+
+    Examples
+    --------
+    >>> most(0.5), most(0.1, ratio=4)
+    (6.0, 120.0)
+    """
+    return _SLACK * ratio / density if density else float("inf")
+
+
+def steady(
+    measure: Callable[[], dict[Key, float]], first: Key, bound: float, alone: bool = False
+) -> tuple[dict[Key, float], bool]:
+    """Measure until the result can be believed, at most four times; return it, and whether it can.
+
+    A gain above the bound can't. With several threads on a busy machine, two measurements in a row must agree.
+
+    Parameters
+    ----------
+    measure
+        Returns the seconds of some functions.
+    first
+        The one that the others are compared with.
+    bound
+        The largest gain that is possible: :func:`most`.
+    alone
+        Does nothing else disturb it, as on a GPU?
+
+    Examples
+    --------
+    >>> wrong, right = {"dense": 98e-6, "packed": 0.1e-6}, {"dense": 2e-6, "packed": 1e-6}
+    >>> runs = iter([wrong, right])
+    >>> steady(lambda: next(runs), "dense", bound=6, alone=True) == (right, True)
+    True
+    >>> steady(lambda: wrong, "dense", bound=6)[1]
+    False
+    """
+    quiet, before = alone or not disturbed(), 0.0
+    for _ in range(_TRIES):
+        times = measure()
+        others = [seconds for name, seconds in times.items() if name != first]
+        gain = times[first] / max(min(others), 1e-12) if others else 1.0
+        agrees = quiet or (before > 0 and 1 / _AGREE < gain / before < _AGREE)
+        if gain <= bound and agrees:
+            return times, True
+        before = gain
+    return times, False
+
+
+def disturbed() -> bool:
+    """May other programs disturb a measurement? Not that of one thread, by its CPU time."""
+    busy = os.getloadavg()[0] > _BUSY * (os.cpu_count() or 1)
+    return busy and torch.get_num_threads() > 1
+
+
+@contextmanager
+def measuring_again(wanted: bool) -> Iterator[None]:
+    """Inside, what was measured before is not looked at, if that is wanted."""
+    token = _AGAIN.set(wanted)
+    try:
+        yield
+    finally:
+        _AGAIN.reset(token)
+
+
+def is_measured_again() -> bool:
+    """Is what was measured before not to be looked at?"""
+    return _AGAIN.get()
