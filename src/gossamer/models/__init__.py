@@ -8,11 +8,15 @@ from gossamer.models.deploy.deploy import DeployError, deploy
 from gossamer.models.distributed import reduce_values, synchronize_
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
-from gossamer.models.int8 import Int8Linear, quantize_
+from gossamer.models.group import group_
+from gossamer.models.int8 import Int8Linear
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
 from gossamer.models.opaque import hold_
-from gossamer.models.pack.pack import PackedLayer, PackReport, pack_
+from gossamer.models.pack.pack import pack_
+from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
+from gossamer.models.quantize import quantize_
+from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.serve import Served
 from gossamer.models.shrink import shrink_
 from gossamer.models.summary import Flops, Summary, count_flops, summary
@@ -20,8 +24,8 @@ from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
-    "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport",
-    "PackedLayer", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops",
-    "densify_", "deploy", "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_", "sparse_parameters",
-    "sparse_weights", "sparsify_", "summary", "synchronize_",
+    "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample",
+    "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight",
+    "all_weights", "count_flops", "densify_", "deploy", "fuse_", "group_", "hold_", "pack_", "quantize_",
+    "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

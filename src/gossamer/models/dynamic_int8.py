@@ -100,6 +100,16 @@ class DynamicInt8Linear(nn.Module):
         """Positions that the weight keeps."""
         return int(self.mask().sum())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight."""
+        return self.packed.nbytes
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the weight in float32."""
+        return 4 * self.out_features * self.in_features
+
     def repack(self, layout: Layout) -> None:
         """Arrange the bytes in another way."""
         self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
