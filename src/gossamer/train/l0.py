@@ -42,6 +42,7 @@ class HardConcrete(Straight):
     True
     """
 
+    needs_until: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = {
         "pattern": "its gates decide, one by one",
         "score": "its gates decide",
