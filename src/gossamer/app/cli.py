@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # what a shell makes of SIGINT
 
-SUITES = ["cpu", "gpu", "compiler", "training", "pruning"]  # gossamer.app.bench has them; importing it imports torch
+SUITES = ["cpu", "gpu", "compiler", "training", "pruning", "lm"]  # gossamer.app.bench has them; importing it imports torch
 
 
 class Commands(click.Group):
@@ -89,8 +89,9 @@ def demo(path: str, as_json: bool) -> None:
 @click.argument("suite", type=click.Choice(SUITES), required=False)
 @click.option("--full", is_flag=True, help="The grid that the docs publish: many minutes.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write the results as JSON, too.")
+@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="What lm trains on: any file of text.")
 @as_json_option
-def bench(suite: str | None, full: bool, out: str | None, as_json: bool) -> None:
+def bench(suite: str | None, full: bool, out: str | None, text: str | None, as_json: bool) -> None:
     """Measure against what you would use instead; a minute or two without --full.
 
     \b
@@ -99,22 +100,24 @@ def bench(suite: str | None, full: bool, out: str | None, as_json: bool) -> None
     compiler   compiled einsums against torch and scipy
     training   methods of sparse training: accuracy by sparsity
     pruning    methods of pruning: what they keep, and how long they take
+    lm         methods of sparse training on a language model of your text
 
     \b
     Examples:
       gossamer bench cpu
       gossamer bench training --json > training.json
       gossamer bench cpu --full --out cpu.json
+      gossamer bench lm --text book.txt
     """
     name = suite or "cpu"
     with failing_plainly("bench"):
         room = importlib.import_module("gossamer.app.bench")
-        results = room.run(name, quick=not full)
-        text = json.dumps(results, indent=2, default=str)
+        results = room.run(name, quick=not full, text=text)
+        found = json.dumps(results, indent=2, default=str)
         if out:
-            importlib.import_module("gossamer.report.page").write_whole(out, text + "\n")
+            importlib.import_module("gossamer.report.page").write_whole(out, found + "\n")
     if as_json:
-        click.echo(text)
+        click.echo(found)
         return
     console = _console()
     for table in room.tables(name, results):
