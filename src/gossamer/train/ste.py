@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gossamer.patterns import Pattern
 from gossamer.schedules import Schedule, as_schedule, at_step
-from gossamer.scores import Score, as_score
+from gossamer.scores import Magnitude, Score, as_score
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
 from gossamer.train.layers import Layer
 from gossamer.train.straight import Straight
@@ -64,7 +64,10 @@ class STE(Straight):
     def choose(self, layer: Layer) -> Tensor:
         """What the sparsifier says; of a gradual one, the looser pattern of this step."""
         pattern = self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
-        return pattern.select(self.rate(self.how.score, layer, layer.extra["dense"]))
+        scores = self.rate(self.how.score, layer, layer.extra["dense"])
+        if isinstance(self.how.score, Magnitude) and scores.dtype in (torch.float32, torch.float64):
+            return pattern.pick(scores)  # which doesn't look for NaN again: that would wait for the GPU, layer by layer
+        return pattern.select(scores)
 
     def _done(self, schedule: Schedule) -> float:
         """The share of the way that is done after the step under way."""
