@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130  # what a shell makes of SIGINT
 
-SUITES = ["cpu", "gpu", "compiler", "training", "pruning", "lm"]  # gossamer.app.bench has them; importing it imports torch
+#: As gossamer.app.bench has them; importing it imports torch.
+SUITES = ["cpu", "gpu", "compiler", "training", "pruning", "lm"]
 
 
 class Commands(click.Group):

@@ -29,7 +29,7 @@ class Case:
     width
         Of the net.
     rate
-        How the learning rate goes: "constant", "cosine" (after a warm-up) or "restart" (a cosine from ``start`` on).
+        How the learning rate goes: "cosine" (to 0, after a warm-up of a thirtieth of the steps) or "constant".
     boost
         The learning rate of the linear layers is that of all others times this.
     distil
@@ -43,7 +43,7 @@ class Case:
     how: str = ""
     options: dict[str, Any] = field(default_factory=dict, hash=False)
     width: int = 512
-    rate: str = "constant"
+    rate: str = "cosine"
     boost: float = 1.0
     distil: float = 0.0
     trained: bool = False
@@ -62,22 +62,10 @@ class Case:
 
     def schedule(self, steps: int) -> Callable[[int], float]:
         """Return the learning rate of a step (from 0), relative to the highest."""
+        if self.rate == "constant":
+            return lambda step: 1.0
         warm = max(steps // 30, 1)
-        start = round(self.options.get("start", 0.0) * steps)
-
-        def rate(step: int) -> float:
-            rise = min((step + 1) / warm, 1.0)
-            if self.rate == "constant":
-                return 1.0
-            if self.rate == "restart" and step >= start:
-                return _cosine((step - start) / max(steps - start, 1)) * min((step - start + 1) / warm, 1.0)
-            return rise * (_cosine(step / steps) if self.rate == "cosine" else 1.0)
-
-        return rate
-
-
-def _cosine(share: float) -> float:
-    return (1 + math.cos(math.pi * min(share, 1.0))) / 2
+        return lambda step: min((step + 1) / warm, 1.0) * (1 + math.cos(math.pi * min(step / steps, 1.0))) / 2
 
 
 _END = {"until": 0.75}

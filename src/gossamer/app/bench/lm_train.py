@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from gossamer.app.bench.lm_cases import Case
 from gossamer.app.bench.lm_model import GPT, Text, weights_of
-from gossamer.prune import distill_logits
+from gossamer.methods.distill import distill_logits
 
 
 @dataclass(frozen=True)
