@@ -6,8 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gs
-from gossamer.patterns import NM, TransposableNM, Unstructured, as_pattern
+from gossamer.native.build import compiler
+from gossamer.patterns import NM, TransposableNM, Unstructured, as_pattern, transposable_nm
 from gossamer.patterns.transposable_nm import masks_of
+from tests.native import emulator
 
 
 def test_by_hand() -> None:
@@ -32,6 +34,17 @@ def test_both_ways_and_best(rows: int, columns: int, n: int, seed: int) -> None:
             assert kept.sum(0).tolist() == kept.sum(1).tolist() == [n] * 4
             sums = (masks_of(n).view(-1, 4, 4) * block).sum((1, 2))
             assert float((block * kept).sum()) == pytest.approx(float(sums.max()), abs=1e-5)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("rows, columns", [(4, 4), (8, 4), (64, 132), (128, 20)])
+def test_the_kernel(monkeypatch: pytest.MonkeyPatch, rows: int, columns: int) -> None:
+    monkeypatch.setattr(transposable_nm, "function", emulator.function)
+    scores = torch.randn(rows, columns)
+    scores[0, 1], scores[1, 2], scores[2] = torch.inf, -torch.inf, 0.5  # also ties
+    assert torch.equal(transposable_nm._launch(scores), TransposableNM(2, 4)._search(scores))
+    scores = torch.randint(3, (rows, columns)).float()
+    assert torch.equal(transposable_nm._launch(scores), TransposableNM(2, 4)._search(scores))
 
 
 def test_words_and_sizes() -> None:

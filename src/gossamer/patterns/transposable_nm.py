@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from gossamer.native.cuda import function, usable
+
 from ._checks import as_count, as_matrix, matrix_shape
-from ._rank import tame
 from ._text import INT, Form
 from .base import Pattern
 from .nm import aligned, kept_on_the_way
 from .unstructured import Unstructured
 
 _SIDE = 4
+_HUGE = 2.0**1000  # what infinite scores become, so that sums are no NaN
 _BLOCKS = 1 << 20  # that are searched at a time: 90 sums each, in float64, take 755 MB
 
 
@@ -37,6 +39,16 @@ def masks_of(n: int) -> Tensor:
         each for each in product(rows, repeat=_SIDE) if all(sum(column) == n for column in zip(*each, strict=True))
     ]
     return torch.tensor(found, dtype=torch.bool).view(-1, _SIDE * _SIDE)
+
+
+def _launch(scores: Tensor) -> Tensor:
+    """Return the mask of a contiguous float32 matrix of whole blocks, by one kernel."""
+    rows, columns = scores.shape
+    mask = torch.empty(scores.shape, dtype=torch.bool, device=scores.device)
+    blocks = rows * columns // _SIDE**2
+    run = function("transposable.cu", "transposable", scores.get_device(), "P P q q", ELEMENT=2)
+    run((-(-blocks // 128), 1, 1), 128, scores.data_ptr(), mask.data_ptr(), columns, blocks)
+    return mask
 
 
 @dataclass(frozen=True)
@@ -76,20 +88,32 @@ class TransposableNM(Pattern):
             raise ValueError(f"TransposableNM keeps n of each 4, n from 1 to 4; got n={self.n}, m={self.m}")
 
     def pick(self, scores: Tensor) -> Tensor:
-        matrix = tame(as_matrix(scores).double())
+        matrix = as_matrix(scores)
         rows, columns = matrix.shape
         if not matrix.numel():
             return torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        lowest, highest = matrix.aminmax()  # from 1/4 on, so that what lies outside of the matrix, 0, is kept last
-        matrix = (matrix - lowest) / (highest - lowest).clamp(min=torch.finfo(torch.float64).tiny) + 0.25
-        matrix = pad(matrix, (0, -columns % _SIDE, 0, -rows % _SIDE))
+        whole = not (rows % _SIDE or columns % _SIDE)
+        if whole and self.n == 2 and matrix.is_cuda and matrix.dtype == torch.float32 and usable():
+            return _launch(matrix.contiguous()).view(scores.shape)
+        return self._search(matrix).reshape(scores.shape)
+
+    def _search(self, matrix: Tensor) -> Tensor:
+        """Compare the sums of all masks, block by block."""
+        rows, columns = matrix.shape
+        matrix = matrix.double().clamp(-_HUGE, _HUGE)
+        if (
+            rows % _SIDE or columns % _SIDE
+        ):  # scores from 1/4 on, so that what lies outside of the matrix, 0, is kept last
+            lowest, highest = matrix.aminmax()
+            matrix = (matrix - lowest) / (highest - lowest).clamp(min=torch.finfo(torch.float64).tiny) + 0.25
+            matrix = pad(matrix, (0, -columns % _SIDE, 0, -rows % _SIDE))
         high, wide = matrix.shape[0] // _SIDE, matrix.shape[1] // _SIDE
         blocks = matrix.view(high, _SIDE, wide, _SIDE).transpose(1, 2).reshape(-1, _SIDE * _SIDE)
-        masks = masks_of(self.n).to(scores.device)
+        masks = masks_of(self.n).to(matrix.device)
         weights = masks.double().t()
         best = torch.cat([(part @ weights).argmax(1) for part in blocks.split(_BLOCKS)])
         chosen = masks[best].view(high, wide, _SIDE, _SIDE).transpose(1, 2).reshape(matrix.shape)
-        return chosen[:rows, :columns].reshape(scores.shape)
+        return chosen[:rows, :columns]
 
     def span(self, ndim: int) -> int | None:
         return _SIDE if ndim > 1 else None

@@ -113,7 +113,7 @@ class Recipe:
         return torch.lerp(loss, self.teacher(output, *inputs, **more).to(loss), _TAUGHT)
 
     def step(self) -> None:
-        """Do what follows ``loss.backward()``: step the optimizer, the method and the learning rate, reset gradients."""
+        """Do what follows ``loss.backward()``: step optimizer, method and learning rate, and reset the gradients."""
         self.optimizer.step()
         self.method.step()
         self.scheduler.step()
