@@ -1,6 +1,7 @@
 """Training by transposable 2:4: an MLP block, forward and backward, against dense, with the packing of every step.
 
-    python benchmarks/two_ways.py
+    python benchmarks/two_ways.py            on a GPU
+    python benchmarks/two_ways.py --table    only the table of the docs
 
 4096 - 14336 - 4096, bfloat16, 8,192 tokens. The sparse block packs its weights and their transposes at every step, and
 chooses masks every 40 steps, whose cost is shared by these. Contenders are interleaved; times are medians of CUDA
@@ -23,6 +24,7 @@ import gossamer as gs
 from gossamer.kernels.vnm.two_ways import TwoWays
 
 RESULTS = Path(__file__).with_name("results") / "two-ways.json"
+TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "two-ways-table.md"
 REFRESH = 40
 
 
@@ -88,7 +90,25 @@ def measure(width: int = 4096, hidden: int = 14336, tokens: int = 8192) -> dict[
             "errors": [round(e, 5) for e in errors], "device": torch.cuda.get_device_name()}  # fmt: skip
 
 
+def table(found: dict[str, Any]) -> str:
+    """Return what the docs include."""
+    ms, whole = found["ms"], found["sparse with choices"]
+    size = f"{found['width']} - {found['hidden']} - {found['width']}"
+    lines = [
+        f"*{found['device']}, an MLP block {size} with GELU, {found['tokens']:,} tokens, bfloat16; made by",
+        "`benchmarks/two_ways.py`.*", "", "| | ms |", "|---|--:|",
+        f"| dense, forward and backward | {ms['dense']:.2f} |",
+        f"| 2:4 both ways, forward and backward, with packing | {ms['sparse']:.2f} |",
+        f"| of that, packing | {ms['fill']:.2f} |",
+        f"| choice of both masks | {ms['choose']:.1f} |",
+        f"| 2:4 both ways with a choice every {found['refresh']} steps | {whole:.2f} ({found['gain']:.2f}x) |",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
-    results = measure()
-    print(results)
-    (Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).write_text(json.dumps(results, indent=1) + "\n")
+    if "--table" not in sys.argv:
+        results = measure()
+        print(results)
+        (Path(sys.argv[1]) if len(sys.argv) > 1 else RESULTS).write_text(json.dumps(results, indent=1) + "\n")
+    TABLE.write_text(table(json.loads(RESULTS.read_text())))

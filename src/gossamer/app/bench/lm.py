@@ -46,8 +46,8 @@ def run(quick: bool = True, text: str | None = None, setting: Setting | None = N
 
 
 def _sized(cases: list[Case], quick: bool) -> list[Case]:
-    """The cases for small nets: 2 x 96, and 2 x 32 for the dense net of equal weights."""
-    return [replace(case, width=96 if case.width == 512 else 32) for case in cases] if quick else cases
+    """The cases for small nets: 2 x 96, and 2 x 28 for the dense net of equal weights."""
+    return [replace(case, width=96 if case.width == 512 else 28) for case in cases] if quick else cases
 
 
 def tables(results: dict[str, Any]) -> Iterator[Table]:

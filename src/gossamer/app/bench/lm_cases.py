@@ -77,5 +77,6 @@ METHODS = [
     Case("dense, equal weights", width=160),
     *(Case(f"{name} 90%", name, "90%" if name != "SRigL" else "", {} if name == "Static" else _END)
       for name in _SCRATCH),
+    Case("recipe 90%", "Static", "90%", boost=4),
     Case("SR-STE 2:4", "SRSTE", "2:4"),
 ]  # fmt: skip
