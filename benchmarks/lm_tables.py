@@ -46,8 +46,8 @@ def table(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
         "|---|--:|--:|",
     ]
     lines += [f"| {row['name']} | {row['ms']:.1f} | {row['ms'] / dense:.2f} |" for row in found["times"]]
-    lines += ["", "**Inference after `pack_`**, one token on one thread of a CPU, float32 (`benchmarks/lm_inference.py`)",
-              "", "| net | weights | ms |", "|---|--:|--:|"]  # fmt: skip
+    lines += ["", "**Inference after `pack_`**, one token, one thread of a CPU, float32 (`benchmarks/lm_inference.py`)"]
+    lines += ["", "| net | weights | ms |", "|---|--:|--:|"]
     lines += [f"| {row['name']} | {row['weights'] / 1e6:.2f} M | {row['ms']:.2f} |" for row in inference]
     return "\n".join(lines) + "\n"
 

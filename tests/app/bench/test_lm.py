@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import lm as published
+from benchmarks import lm_tables, two_ways
 from gossamer.app import bench
 from gossamer.app.bench import lm
 from gossamer.app.bench.lm_cases import METHODS, Case
@@ -67,3 +68,11 @@ def test_published_trainings_share_a_machine(book: Path, tmp_path: Path, capsys:
     rows = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text())}
     assert rows["distilled"]["steps"] == 3 and rows["distilled"]["text"] == "book"
     assert "evry" in rows["wrong"]["error"]
+
+
+def test_published_results_are_what_the_docs_show() -> None:
+    results = lm_tables.HERE / "results"
+    found, inference = (json.loads((results / f"{name}.json").read_text()) for name in ("lm", "lm-inference"))
+    assert (lm_tables.DOCS / "lm-table.md").read_text() == lm_tables.table(found, inference["rows"])
+    assert (lm_tables.DOCS / "lm.svg").read_text() == lm_tables.picture(found, inference["rows"])
+    assert two_ways.TABLE.read_text() == two_ways.table(json.loads(two_ways.RESULTS.read_text()))
