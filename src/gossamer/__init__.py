@@ -37,7 +37,18 @@ from gossamer.ops import (
     sparsified_op,
     sparsify,
 )
-from gossamer.patterns import NM, VNM, Blocks, FanIn, GroupedNM, KeepAll, Pattern, Threshold, Unstructured
+from gossamer.patterns import (
+    NM,
+    VNM,
+    Blocks,
+    FanIn,
+    GroupedNM,
+    KeepAll,
+    Pattern,
+    Threshold,
+    TransposableNM,
+    Unstructured,
+)
 from gossamer.report import report
 from gossamer.scores import Fisher, Gradient, HardConcrete, Magnitude, Movement, Random, Score, Wanda
 from gossamer.sparsifiers import Sparsifier
@@ -58,8 +69,9 @@ __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Opaque",
     "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
-    "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy", "einsum", "explain",
-    "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements", "implements_backward",
-    "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune", "quantize_", "report",
-    "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary", "train",
+    "TransposableNM", "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy",
+    "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements",
+    "implements_backward", "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune",
+    "quantize_", "report", "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify", "sparsify_",
+    "summary", "train",
 ]  # fmt: skip

@@ -76,12 +76,53 @@ def test_odd_layers_and_distributions_end():
 
 
 def test_given():
-    assert given({"a*": 0.5, "*": 0.75}, ["a.weight", "b.weight"], 0.9) == [0.5, 0.75]
-    assert budgets([(4, 4), (4, 4)], 0.9, [0.5, 0.75]) == [8, 4]
+    names, shapes, least = ["a.weight", "b.weight"], [(4, 5), (4, 10)], [1, 1]
+    assert given({"a*": 0.5, "*": 0.75}, names, shapes, 0.9, least) == [10, 10]
+    assert given({"a*": 0.0}, names, shapes, 0.9, least) == [20, 4]
+    assert given({"b*": 0.99}, names, shapes, 0.5, [1, 3]) == [10, 3]
+    assert budgets(shapes, 0.9, [0.5, 0.75]) == [10, 10]
     with pytest.raises(ValueError, match=r"did you mean 'a\.weight'"):
-        given({"a.wieght": 0.5}, ["a.weight"], 0.9)
+        given({"a.wieght": 0.5}, names, shapes, 0.9, least)
     with pytest.raises(ValueError, match="must be from 0 to below 1"):
-        given({"a*": 1.5}, ["a.weight"], 0.9)
+        given({"a*": 1.5}, names, shapes, 0.9, least)
+    with pytest.raises(ValueError, match="or one of uniform, er, erk"):
+        given({"a*": "best"}, names, shapes, 0.9, least)
+
+
+def test_other_layers_make_up_for_given_ones():
+    names, shapes = ["in", "mid", "head"], [(40, 20), (40, 40), (10, 40)]
+    size = sum(rows * cols for rows, cols in shapes)
+    out = given({"head": 0.0, "*": "erk"}, names, shapes, 0.8, [1, 1, 1])
+    assert out[2] == 400 and sum(out) == round(0.2 * size)
+    assert out[:2] == budgets(shapes[:2], 1 - (sum(out) - 400) / 2400, "erk")
+    sparse = given({"head": 0.99, "*": "uniform"}, names, shapes, 0.8, [1, 1, 1])
+    assert sum(sparse) == sum(out) and sparse[2] == 4
+    with pytest.raises(ValueError, match=r"the given layers leave -120 weights, but 2 layers need at least 2"):
+        given({"head": 0.0, "*": "erk"}, names, shapes, 0.9, [1, 1, 1])
+    with pytest.raises(ValueError, match=r"leave 2,512 weights for layers that have 2,400"):
+        given({"head": 0.99, "*": "erk"}, names, shapes, 0.1015, [1, 1, 1])
+    with pytest.raises(ValueError, match="2 distributions"):
+        given({"head": "uniform", "*": "erk"}, names, shapes, 0.9, [1, 1, 1])
+
+
+def test_methods_take_given_layers_with_a_distribution():
+    def layers(method, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 10))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        made = method(model, optimizer, 0.8, distribution={"4": 0.0, "*": "erk"}, **options)
+        for _ in range(4):
+            model(torch.randn(4, 20)).square().sum().backward()
+            optimizer.step()
+            made.step()
+        return [layer.kept for layer in made.layers]
+
+    fixed = layers(gs.train.Static)
+    assert fixed[2] == 400 and sum(fixed) == 560
+    assert layers(gs.train.RigL, every=2, until=4) == fixed
+    assert layers(gs.train.GMP, every=1, until=4) == fixed
+    half = layers(gs.train.GMP, every=2, until=8, schedule="linear")
+    assert half == [800 - round((800 - fixed[0]) / 2), 1600 - round((1600 - fixed[1]) / 2), 400]
 
 
 def test_whole_rows():

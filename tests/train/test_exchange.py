@@ -88,3 +88,17 @@ def test_random_scores_differ_from_update_to_update():
     first = method.prospect(layer)
     method.steps = 1
     assert not torch.equal(first, method.prospect(layer))
+
+
+@pytest.mark.parametrize("method", [gs.train.RigL, gs.train.SET, gs.train.SRigL])
+def test_without_until_masks_are_exchanged_to_the_end(method):
+    model, inputs = layer_and_inputs()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    made = method(model, optimizer, sparsity=0.5, start=2, every=2)
+    for step in range(6):
+        model(inputs[step]).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        made.step()
+        assert made.share == made.fraction
+    assert made.log()["updates"] == 3

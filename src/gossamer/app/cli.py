@@ -18,7 +18,8 @@ from gossamer.app.failing import BadInput, console, failing_plainly
 
 INTERRUPTED = 130  # what a shell makes of SIGINT
 
-SUITES = ["cpu", "gpu", "compiler", "training", "pruning"]  # gossamer.app.bench has them; importing it imports torch
+#: As gossamer.app.bench has them; importing it imports torch.
+SUITES = ["cpu", "gpu", "compiler", "training", "pruning", "lm"]
 
 
 class Commands(click.Group):
@@ -92,8 +93,9 @@ def demo(path: str, as_json: bool) -> None:
 @click.option("--tokens", default=128, show_default=True, help="For a MODEL: tokens (rows of the input).")
 @click.option("--full", is_flag=True, help="The grid that the docs publish: many minutes.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Write the results as JSON, too.")
+@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="What lm trains on: any file of text.")
 @as_json_option
-def bench(what: str, tokens: int, full: bool, out: str | None, as_json: bool) -> None:
+def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None, as_json: bool) -> None:
     """Measure against what you would use instead; a minute or two without --full.
 
     \b
@@ -102,6 +104,7 @@ def bench(what: str, tokens: int, full: bool, out: str | None, as_json: bool) ->
     compiler   compiled einsums against torch and scipy
     training   methods of sparse training: accuracy by sparsity
     pruning    methods of pruning: what they keep, and how long they take
+    lm         methods of sparse training on a language model of your text
     MODEL      a transformers folder: the model as it is against dense float32 and torch's dynamic int8;
                or a safetensors file: its layers against dense ones
 
@@ -111,11 +114,12 @@ def bench(what: str, tokens: int, full: bool, out: str | None, as_json: bool) ->
       gossamer bench bert-packed/ --tokens 128
       gossamer bench training --json > training.json
       gossamer bench cpu --full --out cpu.json
+      gossamer bench lm --text book.txt
     """
     with failing_plainly("bench"):
         if what in SUITES:
             suites = importlib.import_module("gossamer.app.bench")
-            results = suites.run(what, quick=not full)
+            results = suites.run(what, quick=not full, text=text)
             tables = list(suites.tables(what, results))
         elif Path(what).exists():
             measuring = importlib.import_module("gossamer.app.measuring")
@@ -123,11 +127,11 @@ def bench(what: str, tokens: int, full: bool, out: str | None, as_json: bool) ->
             tables = [measuring.table(results)]
         else:
             raise BadInput(f"{what!r} is neither a model on this disk nor one of {', '.join(SUITES)}")
-        text = json.dumps(results, indent=2, default=str)
+        found = json.dumps(results, indent=2, default=str)
         if out:
-            importlib.import_module("gossamer.report.page").write_whole(out, text + "\n")
+            importlib.import_module("gossamer.report.page").write_whole(out, found + "\n")
     if as_json:
-        click.echo(text)
+        click.echo(found)
         return
     for table in tables:
         console().print(table)

@@ -9,6 +9,7 @@ from .known import as_pattern, describe, recognise
 from .nm import NM
 from .shared_nm import SharedNM
 from .threshold import Threshold
+from .transposable_nm import TransposableNM
 from .unstructured import Unstructured
 from .vnm import VNM
 
@@ -24,6 +25,7 @@ __all__ = [
     "Pattern",
     "SharedNM",
     "Threshold",
+    "TransposableNM",
     "Unstructured",
     "as_pattern",
     "describe",

@@ -19,6 +19,7 @@ from .keep_all import KeepAll
 from .nm import NM
 from .shared_nm import SharedNM
 from .threshold import Threshold
+from .transposable_nm import TransposableNM
 from .unstructured import Unstructured
 from .vnm import VNM
 
@@ -30,6 +31,7 @@ PATTERNS: tuple[type[Pattern], ...] = (
     SharedNM,
     GroupedNM,
     NM,
+    TransposableNM,
     FanIn,
     Threshold,
 )
@@ -38,20 +40,21 @@ PATTERNS: tuple[type[Pattern], ...] = (
 def as_pattern(how: Pattern | str) -> Pattern:
     """A pattern, from a pattern or from a string in one of the forms below. Case and extra spaces don't matter.
 
-    ================  =========================================
-    "90%"             `Unstructured(0.9)`
-    "90% per row"     `Unstructured(0.9, per="row")`, or "per model"
-    "2:4"             `NM(2, 4)`
-    "1:8:g16"         `GroupedNM(1, 8, 16)`
-    "64:2:8"          `VNM(64, 2, 8)`
-    "all:2:8"         `VNM("all", 2, 8)`
-    "64:4:8 of 5"     `SharedNM(64, 5, 4, 8)`, a stage on the way to 64:2:8
-    "fan-in 90%"      `FanIn(0.9)`
-    "fan-in k=32"     `FanIn(k=32)`
-    "block 4x4 80%"   `Blocks(0.8, (4, 4))`
-    "|x| > 0.01"      `Threshold(0.01)`
-    "keep all"        `KeepAll()`
-    ================  =========================================
+    ==================  =========================================
+    "90%"               `Unstructured(0.9)`
+    "90% per row"       `Unstructured(0.9, per="row")`, or "per model"
+    "2:4"               `NM(2, 4)`
+    "2:4 transposable"  `TransposableNM(2, 4)`
+    "1:8:g16"           `GroupedNM(1, 8, 16)`
+    "64:2:8"            `VNM(64, 2, 8)`
+    "all:2:8"           `VNM("all", 2, 8)`
+    "64:4:8 of 5"       `SharedNM(64, 5, 4, 8)`, a stage on the way to 64:2:8
+    "fan-in 90%"        `FanIn(0.9)`
+    "fan-in k=32"       `FanIn(k=32)`
+    "block 4x4 80%"     `Blocks(0.8, (4, 4))`
+    "|x| > 0.01"        `Threshold(0.01)`
+    "keep all"          `KeepAll()`
+    ==================  =========================================
 
     Examples
     --------

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.methods import Layer
+from gossamer.methods.distill import Distill
 from gossamer.models.names import Where
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight
 from gossamer.patterns import Pattern
 from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, gather, run
-from gossamer.prune.distill import Distill
 from gossamer.prune.job import Job, Metric
 from gossamer.prune.plan import By, How, plan
 from gossamer.prune.report import Report

@@ -11,6 +11,7 @@ from gossamer.train.l0 import HardConcrete
 from gossamer.train.layers import Layer
 from gossamer.train.movement import Movement
 from gossamer.train.null import Null
+from gossamer.train.recipe import Recipe
 from gossamer.train.rigl import RigL
 from gossamer.train.set import SET
 from gossamer.train.srigl import SRigL
@@ -20,6 +21,6 @@ from gossamer.train.straight import Straight
 from gossamer.train.topkast import TopKAST
 
 __all__ = [
-    "ACDC", "Exchange", "GMP", "HardConcrete", "Layer", "Method", "Movement", "Null", "RigL", "SET", "SRSTE", "SRigL",
-    "STE", "Static", "Straight", "TopKAST", "budgets", "callbacks", "distributions", "rules", "schedules",
+    "ACDC", "Exchange", "GMP", "HardConcrete", "Layer", "Method", "Movement", "Null", "Recipe", "RigL", "SET", "SRSTE",
+    "SRigL", "STE", "Static", "Straight", "TopKAST", "budgets", "callbacks", "distributions", "rules", "schedules",
 ]  # fmt: skip

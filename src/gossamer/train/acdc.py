@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +38,8 @@ class ACDC(Method):
     ...     print(model.weight.sparsity, end=" ")
     0.0 0.5 0.5 0.0 0.0 0.5 0.5 0.5
     """
+
+    needs_until: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -56,19 +56,16 @@ class Method:
         By which weights are chosen to stay; ``gs.Magnitude()`` by default. Scores that need gradients get those of the
         step before an update.
     distribution
-        "erk", "er", "uniform", ``{glob: sparsity}`` ("given"), or a function of the shapes. For sparsities, blocks and
-        fan-ins; n:m patterns keep the same share of every layer.
-    every
-        Optimizer steps between updates.
-    start
-        The first step that may end with an update.
+        "erk", "er", "uniform", a function of the shapes, or ``{glob: sparsity or distribution}``: in
+        ``{"head": 0.0, "*": "erk"}`` the other layers make up for the dense one. For sparsities, blocks and fan-ins;
+        n:m patterns keep the same share of every layer.
+    every, start
+        Optimizer steps between updates, and the first step that may end with one.
     until
         The last step at which masks may change. 0.75 of all steps is a good choice: the last quarter then trains a
-        fixed mask.
-    fraction
-        Share of a layer's weights exchanged in an update; it decays to 0 at ``until``.
-    decay
-        The schedule of ``fraction``, from ``start`` to ``until``.
+        fixed mask. None: masks change to the end, always by ``fraction``.
+    fraction, decay
+        Share of a layer's weights exchanged in an update, and the schedule by which it goes to 0 at ``until``.
     where, skip
         Names of the weights to take, and globs of those to leave dense. ``method.left`` says what is left and why.
     dense_first, dense_last
@@ -114,6 +111,8 @@ class Method:
     gradient_steps: int = 1
     #: Does it change masks after the start?
     dynamic: ClassVar[bool] = True
+    #: Must ``until`` be given: does it reach its target only there?
+    needs_until: ClassVar[bool] = False
     #: Options that make no sense for it, and why.
     refuses: ClassVar[Mapping[str, str]] = {}
 
@@ -125,7 +124,7 @@ class Method:
         *,
         pattern: Pattern | str | None = None,
         score: Score | str | None = None,
-        distribution: str | Distribution | Mapping[str, float] = "erk",
+        distribution: str | Distribution | Mapping[str, float | str] = "erk",
         every: float = 100,
         start: float = 0,
         until: float | None = None,
@@ -146,7 +145,7 @@ class Method:
         checks.options(name, self.refuses, pattern=target.pattern, score=score)
         checks.settings(
             name, sparsity=target.sparsity, every=every, start=start, until=until, fraction=fraction, init=init,
-            moments=moments, dynamic=self.dynamic,
+            moments=moments, needs_until=self.needs_until,
         )  # fmt: skip
         self.score: Score = Magnitude() if score is None else as_score(score)
         checks.score(name, self.score, gradients=self.dynamic)
@@ -190,9 +189,10 @@ class Method:
 
     def budgets(self, sparsity: float) -> list[int]:
         """Weights that each layer keeps at this sparsity of all."""
-        how, names = self.distribution, [layer.name for layer in self.layers]
-        each = given(how, names, sparsity) if isinstance(how, Mapping) else how
-        return budgets([layer.shape for layer in self.layers], sparsity, each, least=self.least())
+        how, shapes = self.distribution, [layer.shape for layer in self.layers]
+        if isinstance(how, Mapping):
+            return given(how, [layer.name for layer in self.layers], shapes, sparsity, self.least())
+        return budgets(shapes, sparsity, how, least=self.least())
 
     def least(self) -> list[int]:
         """Weights that each layer needs at least."""

@@ -16,7 +16,7 @@ from gossamer.train.shards import is_sharded
 
 def settings(
     method: str, *, sparsity: float | None, every: float, start: float, until: float | None, fraction: float,
-    init: str | None, moments: str, dynamic: bool,
+    init: str | None, moments: str, needs_until: bool,
 ) -> None:  # fmt: skip
     """Refuse settings that could only fail later."""
     if sparsity is not None and not (_is_number(sparsity) and 0 <= sparsity < 1):
@@ -27,8 +27,8 @@ def settings(
         raise ValueError(f"{method}: start={start!r} must be a number of optimizer steps")
     if until is not None and not (_is_number(until) and until >= 0):
         raise ValueError(f"{method}: until={until!r} must be a number of optimizer steps")
-    if dynamic and until is None:
-        raise ValueError(f"{method}: give until=..., the last step at which masks change; about 75 % of all steps")
+    if needs_until and until is None:
+        raise ValueError(f"{method}: give until=..., the step at which the target is reached; about 75 % of all steps")
     if until is not None and start > until:
         raise ValueError(f"{method}: start={start!r} is after until={until!r}")
     if not 0 <= fraction <= 1:

@@ -89,15 +89,22 @@ def budgets(
     if not callable(distribution) and distribution not in DISTRIBUTIONS:
         names = ", ".join(DISTRIBUTIONS)
         raise ValueError(f"distribution={distribution!r} is not known; choose from {names}, or give {{glob: sparsity}}")
+    return _share(shapes, kept(sparsity, sum(sizes)), distribution, least, f"sparsity={sparsity} leaves")
+
+
+def _share(
+    shapes: Sequence[Sequence[int]], total: int, distribution: str | Distribution, least: Sequence[int], leaves: str
+) -> list[int]:
+    """Budgets that add up to a total; ``leaves`` opens the error where it is too small."""
+    sizes = [math.prod(shape) for shape in shapes]
     if not sum(sizes):  # no layers, or empty ones: their densities mean nothing
         return [0 for _ in sizes]
     relative = (distribution if callable(distribution) else DISTRIBUTIONS[distribution])(shapes)
     if not all(0 < one < math.inf for one in relative):
         raise ValueError(f"a distribution gives each layer a density above 0, relative to the others; got {relative}")
-    total = kept(sparsity, sum(sizes))
     if total < sum(least):
         raise ValueError(
-            f"sparsity={sparsity} leaves {total:,} weights, but {len(sizes)} layers need at least {sum(least):,}: "
+            f"{leaves} {total:,} weights, but {len(sizes)} layers need at least {sum(least):,}: "
             "ask for less sparsity, or leave small layers dense (skip=...)"
         )
     return _whole(_shares(sizes, relative, total, least), total, sizes)
@@ -158,20 +165,64 @@ def in_rows(budget: Sequence[int], shapes: Sequence[Sequence[int]], least: Seque
     return out
 
 
-def given(sparsities: Mapping[str, float], names: Sequence[str], default: float) -> list[float]:
-    """One sparsity a layer from ``{glob of names: sparsity}``; the first that fits decides, else the default.
+def given(
+    how: Mapping[str, float | str], names: Sequence[str], shapes: Sequence[Sequence[int]], sparsity: float,
+    least: Sequence[int],
+) -> list[int]:  # fmt: skip
+    """Budgets from ``{glob of names: sparsity or distribution}``; the first glob that fits a layer decides.
+
+    Layers with a distribution share what the others leave of the sparsity of all: they make up for layers that are
+    denser. Layers that no glob fits have the sparsity itself.
+
+    Parameters
+    ----------
+    how
+        Sparsities, such as 0.0 for a dense layer, and at most one distribution, such as ``{"head": 0.0, "*": "erk"}``.
+    names, shapes
+        Of the layers.
+    sparsity
+        Of all layers together.
+    least
+        What a layer keeps at least.
 
     Examples
     --------
-    >>> given({"0.*": 0.5}, ["0.weight", "2.weight"], 0.9)
-    [0.5, 0.9]
+    >>> given({"0.*": 0.5}, ["0.weight", "2.weight"], [(10, 10), (10, 10)], 0.9, [1, 1])
+    [50, 10]
+    >>> given({"0.*": 0.5, "*": "erk"}, ["0.weight", "2.weight"], [(10, 10), (10, 40)], 0.8, [1, 1])
+    [50, 50]
     """
+    chosen = _chosen(how, names)
+    others = {one for one in chosen.values() if not isinstance(one, float | int)}
+    if len(others) > 1:
+        raise ValueError(f"distribution has {len(others)} distributions, {sorted(map(str, others))}: give one")
+    sizes = [math.prod(shape) for shape in shapes]
+    each = [chosen.get(name, sparsity) for name in names]
+    out = [max(kept(s, size), low) if isinstance(s, float | int) else 0
+           for s, size, low in zip(each, sizes, least, strict=True)]  # fmt: skip
+    rest = [i for i, one in enumerate(each) if not isinstance(one, float | int)]
+    left, room = kept(sparsity, sum(sizes)) - sum(out), sum(sizes[i] for i in rest)
+    if rest and left > room:
+        raise ValueError(f"distribution: at sparsity={sparsity} the given layers leave {left:,} weights for layers "
+                         f"that have {room:,}: give them less sparsity")  # fmt: skip
+    opening = f"distribution: at sparsity={sparsity} the given layers leave"
+    for name in others:
+        shares = _share([shapes[i] for i in rest], left, name, [least[i] for i in rest], opening)
+        for i, share in zip(rest, shares, strict=True):
+            out[i] = share
+    return out
+
+
+def _chosen(how: Mapping[str, float | str], names: Sequence[str]) -> dict[str, float | str]:
+    """What was given for each layer."""
     from gossamer.models.names import by_layer
 
-    chosen: dict[str, float] = {}
-    for glob, sparsity in sparsities.items():
-        if not 0 <= sparsity < 1:
-            raise ValueError(f"distribution[{glob!r}]={sparsity!r} must be from 0 to below 1")
+    chosen: dict[str, float | str] = {}
+    for glob, one in how.items():
+        known = one in DISTRIBUTIONS if isinstance(one, str) else 0 <= one < 1
+        if not known:
+            raise ValueError(f"distribution[{glob!r}]={one!r} must be from 0 to below 1, or "
+                             f"one of {', '.join(DISTRIBUTIONS)}")  # fmt: skip
         for name in by_layer(glob, names):
-            chosen.setdefault(name, sparsity)
-    return [chosen.get(name, default) for name in names]
+            chosen.setdefault(name, one)
+    return chosen

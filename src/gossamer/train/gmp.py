@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +50,8 @@ class GMP(Method):
     10 8 6 4
     """
 
+    needs_until: ClassVar[bool] = True
+
     def __init__(
         self,
         model: nn.Module,
@@ -80,9 +83,16 @@ class GMP(Method):
     def apply(self) -> None:
         """Update all masks for the sparsity of this step."""
         if self.pattern is None:
-            for layer, budget in zip(self.layers, self.budgets(self.done * self.sparsity), strict=True):
+            for layer, budget in zip(self.layers, self._budgets_now(), strict=True):
                 layer.budget = budget
         super().apply()
+
+    def _budgets_now(self) -> list[int]:
+        """What each layer keeps at this step; a layer whose sparsity was given goes to it evenly with the others."""
+        if not isinstance(self.distribution, Mapping):
+            return self.budgets(self.done * self.sparsity)
+        ends = zip(self.layers, self.budgets(self.sparsity), strict=True)
+        return [layer.size - round(self.done * (layer.size - end)) for layer, end in ends]
 
     def update(self, layer: Layer) -> Tensor:
         """The highest scores of what is left."""

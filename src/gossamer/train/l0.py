@@ -42,6 +42,7 @@ class HardConcrete(Straight):
     True
     """
 
+    needs_until: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = {
         "pattern": "its gates decide, one by one",
         "score": "its gates decide",
@@ -69,14 +70,20 @@ class HardConcrete(Straight):
         """Draw the gates; those above 0 are open."""
         alpha = layer.extra.setdefault("log_alpha", torch.full_like(layer.extra["dense"], self.opening))
         with torch.enable_grad():
-            alpha = alpha.detach().cpu().requires_grad_()
+            alpha = alpha.detach().requires_grad_()
             fixed = self.until is not None and self.steps + 1 > self.until
-            gate = self.gates.gate(alpha) if fixed else self.gates.sample(alpha, generator=self.rng)
+            gate = self.gates.gate(alpha) if fixed else self.gates.sample(alpha, generator=self._noise(alpha))
             (slope,) = torch.autograd.grad(gate.sum(), alpha)
             (cost,) = torch.autograd.grad(self.gates.penalty(alpha), alpha)
-        device = layer.extra["dense"].device
-        layer.extra.update(gate=gate.detach().to(device), slope=slope.to(device), cost=cost.to(device))
+        layer.extra.update(gate=gate.detach(), slope=slope, cost=cost)
         return layer.extra["gate"] > 0
+
+    def _noise(self, alpha: Tensor) -> torch.Generator:
+        """The method's random numbers; on a GPU, numbers of the GPU that follow from them."""
+        if alpha.device.type == "cpu":
+            return self.rng
+        seed = int(torch.randint(2**62, (), generator=self.rng))
+        return torch.Generator(alpha.device).manual_seed(seed)
 
     def values(self, layer: Layer) -> Tensor:
         """Weights times gates."""

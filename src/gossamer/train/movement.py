@@ -37,6 +37,7 @@ class Movement(Straight):
     0.75
     """
 
+    needs_until: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = {"score": "it chooses by movement; GMP prunes gradually by any score"}
 
     def __init__(

@@ -14,6 +14,8 @@ from gossamer.patterns._rank import keep_top, tame
 from gossamer.scores import Score
 from gossamer.train.layers import Layer
 
+_DIVERGED = "a weight or gradient is NaN: training has diverged, and no pattern can be chosen"
+
 #: A score for every position of a layer, neurons x inputs; higher stays, or grows first.
 Rule = Callable[[Layer], Tensor]
 
@@ -204,5 +206,18 @@ def comparable(scores: Tensor) -> Tensor:
     """Scores as float32 or float64; NaN is an error."""
     scores = scores if scores.dtype == torch.float64 else scores.float()
     if scores.numel() and bool(scores.max().isnan()):
-        raise ValueError("a weight or gradient is NaN: training has diverged, and no pattern can be chosen")
+        raise ValueError(_DIVERGED)
     return scores
+
+
+def refuse_nan(weights: Sequence[Tensor]) -> None:
+    """Raise if any of the tensors has a NaN; the host waits for a GPU once, however many there are.
+
+    Examples
+    --------
+    >>> import torch
+    >>> refuse_nan([torch.zeros(2), torch.ones(3)])
+    """
+    found = [weight.isnan().any() for weight in weights]
+    if found and bool(torch.stack([one.to(found[0].device) for one in found]).any()):
+        raise ValueError(_DIVERGED)

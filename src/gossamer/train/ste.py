@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from gossamer.patterns import Pattern
+from gossamer.models.modules import dense_class
+from gossamer.patterns import NM, Pattern, TransposableNM
 from gossamer.schedules import Schedule, as_schedule, at_step
-from gossamer.scores import Score, as_score
+from gossamer.scores import Magnitude, Score, as_score
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
 from gossamer.train.layers import Layer
+from gossamer.train.shards import is_sharded
 from gossamer.train.straight import Straight
+from gossamer.train.two_ways import SparseForward
 
 
 class STE(Straight):
@@ -30,6 +34,14 @@ class STE(Straight):
         None: at once.
     until
         From this step on masks are fixed; None: they follow the weights to the end.
+    transposable
+        Masks are 2:4 in rows and in columns (``gs.TransposableNM``), so that the transpose is 2:4 too.
+    compute
+        "masked": dense products with the masked weights, everywhere. "sparse": outputs and gradients of inputs by the
+        kernels of packed 2:4, for linear layers; needs ``transposable=True``. On a CPU it is right, but not faster.
+    refresh
+        Masks are chosen every so many steps. By default at every step, as published; every 40 for ``compute="sparse"``,
+        where a choice costs more than a step gains.
 
     Examples
     --------
@@ -53,23 +65,96 @@ class STE(Straight):
         pattern: Pattern | str | None = None,
         score: Score | str | None = None,
         schedule: str | Schedule | None = None,
+        transposable: bool = False,
+        compute: str = "masked",
+        refresh: int | None = None,
         **options: Any,
     ) -> None:
-        self.how = _sparsifier(type(self).__name__, how, pattern, score)
+        name = type(self).__name__
+        self.how = _sparsifier(name, how, pattern, score)
+        if transposable:
+            self.how = _transposable(name, self.how)
         self.schedule = None if schedule is None else as_schedule(schedule)
         if schedule is not None and options.get("until") is None:
-            raise ValueError(f"{type(self).__name__}: give until=..., the step at which the schedule ends")
+            raise ValueError(f"{name}: give until=..., the step at which the schedule ends")
+        _check_compute(name, compute, refresh, self.how.pattern, schedule)
+        self.refresh = refresh or (40 if compute == "sparse" else 1)
+        self._products: dict[int, SparseForward] = {}
         super().__init__(model, optimizer, 0.0, **{"init": None, "distribution": "uniform", **options})
+        if compute == "sparse":
+            self._products = _products(name, self.layers)
+
+    @property
+    def fixed(self) -> bool:
+        """Are masks kept in the step under way?"""
+        return super().fixed or (self.steps + 1) % self.refresh != 0
+
+    def close(self) -> None:
+        """Let go of the optimizer; layers compute as any masked ones."""
+        super().close()
+        for product in self._products.values():
+            product.close()
+
+    def _set(self, layers: Sequence[Layer], new: Sequence[Tensor | None], moments: str = "zero") -> None:
+        super()._set(layers, new, moments)
+        for product in self._products.values():
+            product.packed = None
+
+    @torch.no_grad()
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        super()._after_step(optimizer, args, kwargs)
+        for key, (_, fixed) in self._open.items():
+            if key in self._products:
+                self._products[key].follow(chosen=fixed is None)
 
     def choose(self, layer: Layer) -> Tensor:
         """What the sparsifier says; of a gradual one, the looser pattern of this step."""
         pattern = self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
-        return pattern.select(self.rate(self.how.score, layer, layer.extra["dense"]))
+        scores = self.rate(self.how.score, layer, layer.extra["dense"])
+        if isinstance(self.how.score, Magnitude) and scores.dtype in (torch.float32, torch.float64):
+            return pattern.pick(scores)  # which doesn't look for NaN again: that would wait for the GPU, layer by layer
+        return pattern.select(scores)
 
     def _done(self, schedule: Schedule) -> float:
         """The share of the way that is done after the step under way."""
         since, steps = self.steps + 1 - self.start, (self.until or 0) - self.start
         return min(max(at_step(schedule, since, steps, 0.0, 1.0), 0.0), 1.0) if since >= 0 else 0.0
+
+
+def _transposable(method: str, how: Sparsifier) -> Sparsifier:
+    """The same, 2:4 in rows and in columns."""
+    pattern = how.pattern
+    if isinstance(pattern, NM) and pattern.m == 4:
+        return Sparsifier(TransposableNM(pattern.n, pattern.m), how.score)
+    if isinstance(pattern, TransposableNM):
+        return how
+    raise ValueError(f"{method}: transposable=True takes n of each 4, such as '2:4', not {pattern}")
+
+
+def _check_compute(method: str, compute: str, refresh: int | None, pattern: Pattern, schedule: Any) -> None:
+    if compute not in ("masked", "sparse"):
+        raise ValueError(f"{method}: compute={compute!r} must be 'masked' or 'sparse'")
+    if refresh is not None and (type(refresh) is not int or refresh < 1):
+        raise ValueError(f"{method}: refresh={refresh!r} must be a number of steps, from 1")
+    if compute == "sparse" and (pattern != TransposableNM(2, 4) or schedule is not None):
+        raise ValueError(
+            f"{method}: compute='sparse' takes '2:4' with transposable=True, from the first step on (no schedule): "
+            "the gradient of the input is a product with the transpose"
+        )
+
+
+def _products(method: str, layers: Sequence[Layer]) -> dict[int, SparseForward]:
+    """Let linear layers compute by sparse kernels; other layers stay masked."""
+    found: dict[int, SparseForward] = {}
+    for layer in layers:
+        if is_sharded(layer.parameter):
+            raise NotImplementedError(f"{method}: {layer.name} is sharded by FSDP: use compute='masked' for it")
+        owners = [module for module, _ in layer.source.places]
+        if len(owners) == 1 and dense_class(owners[0]) is nn.Linear:
+            found[id(layer.source)] = SparseForward(owners[0])
+    if not found:
+        raise ValueError(f"{method}: compute='sparse' is for nn.Linear, and none of the layers is one")
+    return found
 
 
 def _sparsifier(
@@ -102,6 +187,12 @@ class SRSTE(STE):
     >>> model = torch.nn.Linear(16, 8)
     >>> gs.train.SRSTE(model, torch.optim.SGD(model.parameters(), lr=0.1), "2:4")
     SRSTE(1 layers, step 0, sparsity 50.00%)
+
+    By sparse tensor cores, where there are some:
+
+    >>> model = torch.nn.Linear(16, 8)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> method = gs.train.SRSTE(model, optimizer, "2:4", transposable=True, compute="sparse")
 
     Gradual V:N:M, with a fixed mask for the last quarter of 1,000 steps:
 

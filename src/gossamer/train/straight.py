@@ -19,6 +19,7 @@ from gossamer.models.weights import Weight
 from gossamer.train import checks
 from gossamer.train.base import Method
 from gossamer.train.layers import Layer, become, dense_of, mask_of
+from gossamer.train.rules import refuse_nan
 from gossamer.train.shards import is_sharded, local, rows_of, whole
 
 
@@ -42,7 +43,7 @@ class Straight(Method):
         return self.until is not None and self.steps >= self.until
 
     def choose(self, layer: Layer) -> Tensor:
-        """The mask for the next forward pass; ``layer.extra["dense"]`` has all weights."""
+        """The mask for the next forward pass; ``layer.extra["dense"]`` has all weights, and none is NaN."""
         raise NotImplementedError
 
     def pull(self, layer: Layer, grad: Tensor) -> Tensor:
@@ -56,6 +57,7 @@ class Straight(Method):
     def first_mask(self, layer: Layer) -> Tensor:
         """The first mask, from the weights as they are."""
         layer.extra["dense"] = layer.weight.clone()
+        refuse_nan([layer.extra["dense"]])
         return self.choose(layer)
 
     def due(self, step: int) -> bool:
@@ -97,6 +99,7 @@ class Straight(Method):
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
+        refuse_nan([dense_of(weight) for weight, fixed in self._open.values() if fixed is None])
         for key, (weight, fixed) in self._open.items():
             now = dense_of(weight)
             values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed

@@ -15,6 +15,7 @@ from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack import quantized as pack_quantized
 from gossamer.models.pack import tune
 from gossamer.models.pack.quantized import fastest_quantized, guessed, layouts
+from gossamer.models.pack.tune import Timing
 
 
 def layer(pattern: Any, how: Any = "fp8") -> Any:
@@ -57,8 +58,12 @@ def test_the_fastest_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) ->
 
     monkeypatch.setattr(pack_quantized, "replayed", replayed)
     made, shapes = layer("2:4"), [(1, 256), (9, 256)]
-    assert fastest_quantized(made, shapes, True, (10, 1)) == (Layout("fp8", "all", 4), 44.0, 13.0)
-    assert fastest_quantized(made, shapes, True, (1, 10)) == (Layout("fp8"), 44.0, 12.0)  # measured before
+    assert fastest_quantized(made, shapes, True, (10, 1)) == (Layout("fp8", "all", 4), 44.0, Timing((1.0, 3.0)))
+    assert fastest_quantized(made, shapes, True, (1, 10)) == (
+        Layout("fp8"),
+        44.0,
+        Timing((2.0, 1.0)),
+    )  # measured before
     assert len(calls) == 2
     first, second = calls[1][Layout("fp8", "all", 4)]
     assert torch.equal(first, second)

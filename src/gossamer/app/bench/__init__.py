@@ -21,6 +21,7 @@ SUITES = {
     "compiler": "compiled einsums against torch and scipy",
     "training": "methods of sparse training on real data: accuracy by sparsity",
     "pruning": "methods of pruning: what they keep without training, and how long they take",
+    "lm": "methods of sparse training on a language model of your text: bits a byte",
 }
 _ROOTS = (Path(__file__).parents[4], Path(__file__).parent / "clone")
 
@@ -47,11 +48,13 @@ def suite(name: str) -> ModuleType:
     )
 
 
-def run(name: str, quick: bool = True) -> dict[str, Any]:
-    """Measure: a minute or two if `quick`, else the grid that the docs publish."""
+def run(name: str, quick: bool = True, text: str | None = None) -> dict[str, Any]:
+    """Measure: a minute or two if `quick`, else the grid that the docs publish; "lm" on a text of yours."""
+    if text is not None and name != "lm":
+        raise ValueError(f"the suite {name!r} reads no text; lm does")
     if name == "gpu" and not _has_gpu():
         raise NotImplementedError("the suite 'gpu' needs a CUDA GPU, and torch sees none; gossamer doctor says more")
-    results = suite(name).run(quick)
+    results = suite(name).run(quick, **({} if text is None else {"text": text}))
     if not isinstance(results, dict):
         raise TypeError(f"run of suite {name!r} must return a dict, not {type(results).__name__}")
     return results

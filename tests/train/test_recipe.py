@@ -1,0 +1,74 @@
+"""Recipes train, resume, and set the learning rates that they say."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer as gs
+
+INPUTS = torch.randn(12, 16, 64, generator=torch.Generator().manual_seed(0))
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8))
+
+
+def steps(model, recipe, batches):
+    for x in batches:
+        output = model(x)
+        recipe.loss((output - x[:, :8]).square().mean(), output, x).backward()
+        recipe.step()
+
+
+def test_learning_rates():
+    model = network()
+    recipe = gs.train.Recipe(model, "90%", steps=60, lr=1e-3)
+    dense, sparse = recipe.optimizer.param_groups
+    assert {p.shape for p in sparse["params"]} == {(32, 64), (8, 32)}
+    assert recipe.boost == pytest.approx(10**0.6)
+    seen = []
+    for _ in range(60):
+        assert sparse["lr"] == pytest.approx(dense["lr"] * recipe.boost)
+        seen.append(dense["lr"])
+        steps(model, recipe, INPUTS[:1])
+    assert max(seen) == pytest.approx(1e-3, rel=0.01) and seen[0] == pytest.approx(5e-4) and seen[-1] < 2e-6
+    assert gs.train.Recipe(network(), "2:4", steps=9).boost == pytest.approx(2**0.6)
+
+
+def test_from_a_trained_net():
+    dense = network()
+    recipe = gs.train.Recipe(model := copy.deepcopy(dense), "75%", steps=12, lr=1e-2, teacher=dense)
+    assert repr(recipe) == "Recipe(GMP 75%, 12 steps, distilled)" and recipe.boost == 1
+    x = INPUTS[0]
+    with torch.no_grad():
+        plain = torch.tensor(3.0)
+        assert float(recipe.loss(plain, model(x), x)) == pytest.approx(1.5)  # equal to its teacher: half of the loss
+        assert float(recipe.loss(plain, model(x) + torch.randn(16, 8), x)) > 1.5
+    steps(model, recipe, INPUTS)
+    assert sum(layer.kept for layer in recipe.method.layers) == (32 * 64 + 8 * 32) // 4
+    assert not dense.training and dense[0].weight.grad is None
+
+
+def test_resume_is_exact():
+    model, other = network(), network()
+    recipe = gs.train.Recipe(model, "80%", steps=12, lr=1e-2)
+    steps(model, recipe, INPUTS[:6])
+    saved = copy.deepcopy((model.state_dict(), recipe.state_dict()))
+    again = gs.train.Recipe(other, "80%", steps=12, lr=1e-2, seed=5)
+    other.load_state_dict(saved[0])
+    again.load_state_dict(saved[1])
+    for net, made in ((model, recipe), (other, again)):
+        steps(net, made, INPUTS[6:])
+    for name, weight in model.named_parameters():
+        assert torch.equal(other.get_parameter(name), weight)
+
+
+def test_options_and_errors():
+    recipe = gs.train.Recipe(model := network(), 0.5, steps=5, skip="2", optimizer=torch.optim.SGD)
+    assert isinstance(recipe.optimizer, torch.optim.SGD) and recipe.method.left
+    assert not gs.nn.all_weights(model)["2.weight"].is_sparse
+    with pytest.raises(ValueError, match="steps=0 must be a number of optimizer steps"):
+        gs.train.Recipe(network(), "90%", steps=0)
