@@ -10,6 +10,9 @@ from gossamer.core.decide import Decision
 from gossamer.core.dispatch import choose
 from gossamer.core.fallback import sparse_leaves
 from gossamer.core.table import name_of, operator_of
+from gossamer.core.tensor import SparseTensor
+from gossamer.ops.einsum import einsum
+from gossamer.ops.einsum_report import report
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     op
-        A torch callable.
+        A torch callable, or :func:`gossamer.einsum`: its steps, the orders of them that lost, operations and bytes.
     *args, **kwargs
         What you would call it with.
 
@@ -69,6 +72,8 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
       registered:
         ...
     """
+    if op is einsum:
+        return _of_einsum(*args, **kwargs)
     registered = tuple(str(e) for e in table.entries(operator_of(op).name))
     if next(sparse_leaves((args, kwargs)), None) is None:
         return Explanation(operator_of(op).name, (), "torch", name_of(op), "no argument is sparse", registered)
@@ -76,6 +81,12 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     return Explanation(
         decision.name, decision.formats, decision.how, name_of(decision.function), _why(decision), registered
     )
+
+
+def _of_einsum(expression: str, *tensors: Any, out: Any = None) -> Explanation:
+    formats = tuple(str(t.format).partition("(")[0] if isinstance(t, SparseTensor) else "Dense" for t in tensors)
+    found = report(expression, tensors, out)
+    return Explanation("gs.einsum", formats, found.how, name_of(einsum), found.text)
 
 
 def _why(decision: Decision) -> str:

@@ -67,8 +67,8 @@ ZERO, ONE = Const(0.0), Const(1.0)
 class Function:
     """A function that expressions may use: its value in torch and in C, and its slope.
 
-    ``c`` has {0} and {1} for its arguments and {f} for the suffix of C's functions of that type. A slope is a tree over
-    the arguments, one for each. Every function here is 0 where all its arguments are.
+    ``c`` has {0} and {1} for its arguments and {f} for the suffix of C's functions of its type, which is ``real``. A
+    slope is a tree over the arguments, one for each. Every function here is 0 where all its arguments are.
     """
 
     torch: Callable[..., Any]
@@ -106,7 +106,7 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "neg": Function(torch.neg, "(-{0})", lambda a: (Const(-1.0),)),
     "abs": Function(torch.abs, "({0} < 0 ? -{0} : {0})", lambda a: (_op("sign", a),)),
-    "sign": Function(torch.sign, "(({0} > 0) - ({0} < 0))", lambda a: (ZERO,)),
+    "sign": Function(torch.sign, "((real)(({0} > 0) - ({0} < 0)))", lambda a: (ZERO,)),
     "square": Function(torch.square, "({0} * {0})", lambda a: (_op("*", Const(2.0), a),)),
     "relu": Function(torch.relu, "({0} < 0 ? 0 : {0})", lambda a: (_op("positive", a),)),
     "sqrt": Function(torch.sqrt, "sqrt{f}({0})", lambda a: (_op("half_over", _op("sqrt", a)),)),
@@ -116,7 +116,7 @@ FUNCTIONS: dict[str, Function] = {
     "log1p": Function(torch.log1p, "log1p{f}({0})", lambda a: (_op("inverse", _op("+", ONE, a)),)),
     "exp": Function(torch.exp, "exp{f}({0})", lambda a: (_op("exp", a),), 1, False),
     # what slopes need: not functions of an expression, because they are not 0 at 0
-    "positive": Function(lambda a: (a > 0).to(a.dtype), "({0} > 0)", lambda a: (ZERO,), 1, False),
+    "positive": Function(lambda a: (a > 0).to(a.dtype), "((real)({0} > 0))", lambda a: (ZERO,), 1, False),
     "above": Function(
         lambda a, b: torch.heaviside(a - b, torch.tensor(0.5, dtype=(a - b).dtype)),
         "(({0} > {1}) + ({0} == {1}) * 0.5{f})",

@@ -96,6 +96,20 @@ def equation(statement: Statement) -> str:
     return f"{','.join(groups)}->{output}"
 
 
+def canonical(statement: Statement) -> Statement:
+    """Return the statement with its indices numbered in the order in which they appear: equal for equal computations.
+
+    Examples
+    --------
+    >>> canonical(parse("ik,kj->ij", (2, 2))) == canonical(parse("jl,lm->jm", (2, 2)))
+    True
+    """
+    every = dict.fromkeys(v for group in statement.inputs for v in group)
+    number = {v: f"i{n}" for n, v in enumerate(every)}
+    inputs = tuple(tuple(number[v] for v in group) for group in statement.inputs)
+    return Statement(inputs, tuple(number[v] for v in statement.output), statement.tree, statement.reduce)
+
+
 def _lettered(statement: Statement) -> tuple[list[str], str]:
     """The groups and the output, with a letter for each index."""
     every = dict.fromkeys(v for group in statement.inputs for v in group)
