@@ -299,14 +299,28 @@ class _Drawing:
         else:
             left = self.rng.randint(1, count - 1)
             sides = self._tree(left), self._tree(count - left)
-            sign = self.rng.choice(("+", "-", "*", "*", "max", "min"))
+            sign = self.rng.choice(("+", "-", "*", "*", "max", "min", "/", ">"))
             text = f"{sign}({', '.join(sides)})" if sign in ("max", "min") else f"({sides[0]} {sign} {sides[1]})"
+            if sign == "/":  # by what is never near zero
+                text = f"({sides[0]} / (2 + square({sides[1]})))"
+            elif sign == ">":  # of operands alone: nothing is rounded that is compared
+                first = f"{{{left_of(sides[0])}}}"
+                text = f"where({first} > 0.5, {sides[1]}, 0)" if sides[0] == first else f"({sides[0]} - {sides[1]})"
         if self.rng.random() < 0.25 and not self.dtype.is_complex:
             name = self.rng.choice(UNARY)
             text = f"-{text}" if name == "-" else f"{name}({text})"
         if self.rng.random() < 0.1:
             text = f"{self.rng.choice(('2', '0.5', '3.0'))} * {text}"
+        if self.rng.random() < 0.08:
+            text = f"sum({text})"
+        if self.rng.random() < 0.05 and not self.dtype.is_complex:
+            text = f"exp(-square({text}))"
         return text
+
+
+def left_of(text: str) -> str:
+    """The number of the first operand in a text."""
+    return text.partition("{")[2].partition("}")[0]
 
 
 def _points(sizes: dict[str, int]) -> int:

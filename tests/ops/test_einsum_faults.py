@@ -310,3 +310,12 @@ def test_the_sign_of_a_number_is_no_integer_in_a_vector(caplog):
     got = gs.einsum("(sign(()) - ij * ()) * kj -> ik", s, x, s, a)
     assert torch.allclose(got, (s.sign() - x * s) @ a.to_dense().t(), atol=1e-4)
     assert "can't be built" not in caplog.text
+
+
+def test_an_operand_that_broadcasts_does_not_give_its_entries_to_the_result():
+    for dtype in (torch.complex64, torch.float32):
+        a = gs.from_dense(torch.tensor([[1], [0], [2]], dtype=dtype), gs.CSF())
+        b = gs.from_dense(torch.arange(5).to(dtype), gs.Format("compressed"))
+        got = gs.einsum("...b, b, -> ...b", a, b, torch.tensor(2, dtype=dtype))
+        got = got.to_dense() if isinstance(got, gs.SparseTensor) else got
+        assert torch.equal(got, 2 * a.to_dense() * b.to_dense())

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.notation import canonical, equation
+from gossamer.compiler.language.statement import canonical, equation
 from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.sums import innermost
 from gossamer.compiler.language.types import types
 from gossamer.compiler.run.calls import Prepared, plan_for, run
 from gossamer.compiler.run.crossover import dense_wins
@@ -31,6 +32,7 @@ from gossamer.core.tensor import (
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
+from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, planned
 from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, keep, known
 from gossamer.ops.traced import traced
@@ -39,7 +41,7 @@ _LOG = logging.getLogger("gossamer")
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
+def einsum(expression: str, *tensors: Tensor, out: Format | Tensor | None = None, beta: float = 0.0) -> Any:
     """Compute an expression in index notation over dense and sparse tensors; the loops are compiled for their formats.
 
     Parameters
@@ -52,7 +54,10 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
         Format of the result. By default it has the entries of the one sparse operand that has the same indices and
         whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
         (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
-        fewer than two dimensions.
+        fewer than two dimensions. A tensor is written to, and returned: it is dense, or sparse with all entries that
+        the result has.
+    beta
+        With a tensor as ``out``: what it is multiplied by before the result is added.
 
     Examples
     --------
@@ -65,7 +70,14 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     SparseTensor(shape=(2, 2), format=CSR(), dtype=float32, nnz=2, density=50.0 %, bytes=28 of 16)
     >>> gs.einsum("max: ij->j", a)
     tensor([4., 3.])
+    >>> total = torch.ones(2)
+    >>> gs.einsum("ij->i", a, out=total, beta=1.0)
+    tensor([4., 5.])
     """
+    if isinstance(out, Tensor):
+        return into(out, beta, partial(einsum, expression, *tensors))
+    if beta:
+        raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
     if out is None and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
     before = known(expression, tensors, out)
@@ -111,7 +123,7 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
 
 def _path(statement: Statement, tensors: Sequence[Tensor]) -> list[Step]:
     """The steps of a statement. Integers that meet floats wrap around before: in one step, which torch computes."""
-    if not tensors[0].dtype.is_floating_point:
+    if not tensors[0].dtype.is_floating_point and innermost(statement.tree) is None:
         with contextlib.suppress(TypeError):  # its steps may be more to torch's liking
             kinds = types(statement, [t.dtype for t in tensors])
             if kinds.compute is None and kinds.result.is_floating_point:
@@ -213,14 +225,13 @@ def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int
         dense = interpret(statement, given).to(dtype)
     if isinstance(out, Format):
         return _converted(dense, out)
-    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
-    if not any(structures):
+    if not any(isinstance(t, SparseTensor) and t.dim() for t in tensors):
         return dense
-    form = infer(statement, structures) if out is None else out
+    form = operands.inferred(statement, tensors) if out is None else out
     if isinstance(form, int):
-        structure = structures[form]
-        assert structure is not None
-        return build(gather(dense, structure), structure)
+        like = tensors[form]
+        assert isinstance(like, SparseTensor)
+        return build(gather(dense, like.structure), like.structure)
     return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 

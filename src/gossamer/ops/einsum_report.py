@@ -8,8 +8,9 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gossamer.compiler import parse
-from gossamer.compiler.language.algebra import operand_name, renumber, show
+from gossamer.compiler.language.algebra import renumber
 from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.tree import operand_name, show
 from gossamer.compiler.planner.pairs import Pair, Planned
 from gossamer.compiler.planner.search import Way
 from gossamer.compiler.run.crossover import dense_wins

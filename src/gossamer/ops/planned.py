@@ -10,9 +10,9 @@ from torch import Tensor
 from gossamer.compiler import Statement
 from gossamer.compiler.planner.facts import Facts, rounded
 from gossamer.compiler.planner.pairs import Planned, plan, product_of
-from gossamer.compiler.run.infer import infer
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
+from gossamer.ops.operands import inferred
 
 
 def facts_of(names: tuple[str, ...], tensor: Tensor) -> Facts:
@@ -46,11 +46,10 @@ def planned(statement: Statement, tensors: Sequence[Tensor], out: Format | None)
 
 def form_of(statement: Statement, tensors: Sequence[Tensor], out: Format | None) -> int | Format:
     """Return what the result of a product is, whatever its steps: the entries of an operand, or a format."""
-    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
-    form = infer(statement, structures)
+    form = inferred(statement, tensors)
     if out is None:
         return form
-    return form if isinstance(form, int) and structures[form].format == out else out  # type: ignore[union-attr]
+    return form if isinstance(form, int) and tensors[form].structure.format == out else out  # type: ignore[attr-defined]
 
 
 def _sums_alone(statement: Statement, tensors: Sequence[Tensor]) -> bool:

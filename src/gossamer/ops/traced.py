@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.compiler import Statement, parse
-from gossamer.compiler.language.notation import write
+from gossamer.compiler.language.statement import write
 from gossamer.compiler.planner.pairs import product_of
 from gossamer.compiler.run.calls import Call, Prepared, gradient
 from gossamer.compiler.run.infer import infer

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gossamer.compiler.language.algebra import NOT_ZERO_AT_ZERO, Access, Const, Op, Tree, operands, renumber
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language import sums
+from gossamer.compiler.language.algebra import operands, renumber
+from gossamer.compiler.language.functions import NOT_ZERO_AT_ZERO
+from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.terms import Split, part, terms
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 
 CASES = 7  # of a walk: a sum of three sparse operands
 
@@ -40,7 +43,7 @@ def steps(statement: Statement, sparse: Sequence[bool]) -> list[Step]:
 
     def add(statement: Statement, numbers: tuple[int, ...]) -> int:
         """Append the steps of a statement; return the number of its result."""
-        split = terms(statement) or _narrowed(statement, [known[n] for n in numbers])
+        split = sums.cut(statement) or terms(statement) or _narrowed(statement, [known[n] for n in numbers])
         if split is not None:
             made = [add(p.statement, tuple(numbers[k] for k in p.operands)) for p in split.parts]
             return add(split.whole, tuple(numbers[k] if k >= 0 else made[-1 - k] for k in split.operands))

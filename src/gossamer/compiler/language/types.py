@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import torch
 
-from gossamer.compiler.language.algebra import Op, Tree, evaluate, factors, operands
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.algebra import evaluate, factors, operands
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.tree import Op, Tree
 
 _SMALL = (torch.int8, torch.int16, torch.uint8, torch.bool)
 

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from gossamer.compiler.emit import params
 from gossamer.compiler.language import algebra
-from gossamer.compiler.language.algebra import Access, Tree, needed, operands, without
+from gossamer.compiler.language.algebra import needed, operands, without
 from gossamer.compiler.language.program import Program, Stack
+from gossamer.compiler.language.tree import ZERO as NOTHING
+from gossamer.compiler.language.tree import Access, Tree
 from gossamer.compiler.loops import names, results
 from gossamer.compiler.loops.merge import Iterator, merge
 from gossamer.compiler.loops.nest import (
@@ -112,7 +114,7 @@ class Lowering:
     def loop(self, d: int, s: State) -> list[Stmt]:
         """Loops from the d-th variable on."""
         program = self.program
-        if s.tree == algebra.ZERO:
+        if s.tree == NOTHING:
             return []
         if d == self.scope and not self.in_row:
             return self.row(d, s)
@@ -229,7 +231,7 @@ class Lowering:
         found = Find(it.counter, names.array(k, "crd", level.number), it.begin, it.end, Var(level.var))
         hit = self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(it.counter))}), then)
         left = without(s.tree, frozenset({k}))
-        miss = [] if left == algebra.ZERO else self.resolve(s._replace(tree=left), then)
+        miss = [] if left == NOTHING else self.resolve(s._replace(tree=left), then)
         return [found, If(Bin("<", Var(it.counter), it.end), hit, miss)] if hit or miss else []
 
     # -- where results go

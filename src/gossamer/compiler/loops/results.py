@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gossamer.compiler.language.algebra import Access, Const, Tree, operand_name
 from gossamer.compiler.language.program import Program, Strided
+from gossamer.compiler.language.tree import Access, Const, Tree, operand_name
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,

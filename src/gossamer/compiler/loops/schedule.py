@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gossamer.compiler.language.algebra import Tree, needed, operands
+from gossamer.compiler.language.algebra import needed, operands
 from gossamer.compiler.language.program import Derived, Operand, Output, Stack, Strided
+from gossamer.compiler.language.tree import Tree
 
 MERGE = 3.0  # a step of a walk over several levels
 SEARCH = 2.0  # a step of a search

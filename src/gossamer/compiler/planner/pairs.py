@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gossamer.compiler.language.algebra import NOT_ZERO_AT_ZERO, Access, Const, Op, Tree, factors, operands, product
+from gossamer.compiler.language.algebra import factors, needed, operands, product
 from gossamer.compiler.language.algebra import renumber as renumbered
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 from gossamer.compiler.planner.facts import Facts
 from gossamer.compiler.planner.search import MOST_FACTORS, Found, Way, search
 
@@ -88,16 +89,10 @@ def _flat(tree: Tree) -> list[Tree]:
 def _facts_of(tree: Tree, facts: Sequence[Facts]) -> Facts:
     own = facts[operands(tree)[0]]
     names = dict(zip(own.names, own.sizes, strict=True))  # of a diagonal, each index once
-    sparse = own.sparse and not _everywhere(tree)
+    everywhere = frozenset() in needed(tree, frozenset(operands(tree)))
+    sparse = own.sparse and not everywhere
     own = Facts(tuple(names), tuple(names.values()), own.entries, sparse)
     return own if sparse else Facts(own.names, own.sizes, own.places, False)
-
-
-def _everywhere(tree: Tree) -> bool:
-    """Is it other than zero where nothing is stored?"""
-    if isinstance(tree, Op):
-        return tree.name in NOT_ZERO_AT_ZERO or any(_everywhere(a) for a in tree.args)
-    return isinstance(tree, Const) and tree.value != 0
 
 
 def _steps(

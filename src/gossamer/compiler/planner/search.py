@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.planner.costs import FREE, Cost, cost
 from gossamer.compiler.planner.facts import Facts, joined, result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.run.views import View, native
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from gossamer.compiler import Choice, Derived, Given, Kernel, Output, Program, S
 from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.schedule import TURN, schedule
 from gossamer.compiler.run.assemble import Places, assemble
