@@ -51,6 +51,6 @@ __all__ = [
     "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "einsum", "explain",
     "fallback", "formats", "from_dense", "from_scipy", "from_torch", "function", "hf", "implements",
     "implements_backward", "implements_sparsifier", "io", "linear", "load", "mask", "nn", "pack_", "patterns",
-    "prune", "quantize_", "report", "save", "scores", "sparsified_op", "sparsifiers", "sparsify", "sparsify_", "summary",
-    "train",
+    "prune", "quantize_", "report", "save", "scores", "sparsified_op", "sparsifiers", "sparsify", "sparsify_",
+    "summary", "train",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ from gossamer.native import BuildError
 from gossamer.ops import operands
 from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, planned
-from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, keep, known
+from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, Recipe, keep, known
 from gossamer.ops.traced import traced
 
 _LOG = logging.getLogger("gossamer")
@@ -212,8 +212,9 @@ def _computed(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
         for p, t in zip(prepared, tensors, strict=True)
     )
+    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, kinds.compute, form))
     result = values if structure is None else build(values, structure)
-    return (result if after is None else _converted(result, after)), Ready(plan) if as_they_are else None
+    return (result if after is None else _converted(result, after)), ready if as_they_are else None
 
 
 def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, dtype: torch.dtype) -> Any:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
+from functools import lru_cache
 
 from gossamer.compiler.language.functions import FUNCTIONS
 from gossamer.compiler.language.statement import Statement
@@ -55,6 +56,11 @@ def parse(text: str, dims: Sequence[int]) -> Statement:
     """
     if not isinstance(text, str):
         raise TypeError(f"an expression such as 'ik,kj->ij' is needed, not {text!r}")
+    return _parsed(text, tuple(dims))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, dims: tuple[int, ...]) -> Statement:
     return _Reader(text, dims).statement()
 
 

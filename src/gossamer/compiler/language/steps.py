@@ -7,6 +7,7 @@ together has 2^k - 1 cases, so longer sums are cut into halves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gossamer.compiler.language import sums
@@ -38,6 +39,11 @@ def steps(statement: Statement, sparse: Sequence[bool]) -> list[Step]:
     B[i] = A[i] (2,)
     C[i] = A[i] + B[i] (3, 4)
     """
+    return list(_steps(statement, tuple(sparse)))
+
+
+@lru_cache(maxsize=1024)
+def _steps(statement: Statement, sparse: tuple[bool, ...]) -> tuple[Step, ...]:
     out: list[Step] = []
     known = list(sparse)
 
@@ -52,7 +58,7 @@ def steps(statement: Statement, sparse: Sequence[bool]) -> list[Step]:
         return len(known) - 1
 
     add(statement, tuple(range(len(statement.inputs))))
-    return out
+    return tuple(out)
 
 
 def cases(tree: Tree, sparse: Sequence[bool]) -> int:
