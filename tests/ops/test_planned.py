@@ -144,3 +144,20 @@ def test_in_a_trace_with_gradients():
     assert torch.allclose(x.grad, d.t() @ (2 * y) @ w.detach().t()) and torch.allclose(
         w.grad, (d @ x.detach()).t() @ (2 * y)
     )
+
+
+@pytest.mark.parametrize("expression", [", abc -> cb", "d, abc, c -> ab", "a, abc -> bc"])
+def test_a_sparse_result_has_the_entries_that_follow_from_the_patterns(expression):
+    """What is zero by its values is stored all the same, so that a gradient comes back."""
+    a = sparse(3, 40, 50, density=0.1, format=gs.COO())
+    sizes = {"a": 3, "c": 50, "d": 4}
+    groups = [g.strip() for g in expression.partition("->")[0].split(",")]
+    given = [a if g == "abc" else torch.zeros([sizes[v] for v in g], dtype=torch.float64) for g in groups]
+    leaves = [t if t is a else t.requires_grad_() for t in given]
+    got = gs.einsum(expression, *leaves)
+    got = got.to_dense() if isinstance(got, gs.SparseTensor) else got
+    got.sum().backward()
+    dense = [a.to_dense() if t is a else t.detach().clone().requires_grad_() for t in leaves]
+    torch.einsum(expression, *dense).sum().backward()
+    for t, d in zip(leaves, dense, strict=True):
+        assert t is a or torch.allclose(t.grad, d.grad)

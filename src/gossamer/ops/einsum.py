@@ -32,6 +32,7 @@ from gossamer.core.tensor import (
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
+from gossamer.ops.fills import filled
 from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, planned
 from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, Recipe, keep, known
@@ -41,7 +42,9 @@ _LOG = logging.getLogger("gossamer")
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def einsum(expression: str, *tensors: Tensor, out: Format | Tensor | None = None, beta: float = 0.0) -> Any:
+def einsum(
+    expression: str, *tensors: Tensor, out: Format | Tensor | None = None, beta: float = 0.0, fill: float = 0.0
+) -> Any:
     """Compute an expression in index notation over dense and sparse tensors; the loops are compiled for their formats.
 
     Parameters
@@ -58,6 +61,9 @@ def einsum(expression: str, *tensors: Tensor, out: Format | Tensor | None = None
         the result has.
     beta
         With a tensor as ``out``: what it is multiplied by before the result is added.
+    fill
+        The value of what is not stored. With another number than 0 the result is dense. ``fill=inf`` with ``min:`` and
+        sums, and ``fill=-inf`` with ``max:``, visit stored entries alone: shortest and longest paths.
 
     Examples
     --------
@@ -70,14 +76,19 @@ def einsum(expression: str, *tensors: Tensor, out: Format | Tensor | None = None
     SparseTensor(shape=(2, 2), format=CSR(), dtype=float32, nnz=2, density=50.0 %, bytes=28 of 16)
     >>> gs.einsum("max: ij->j", a)
     tensor([4., 3.])
+    >>> gs.einsum("min: ik + kj -> ij", a, a, fill=float("inf"))
+    tensor([[7., inf],
+            [inf, 7.]])
     >>> total = torch.ones(2)
     >>> gs.einsum("ij->i", a, out=total, beta=1.0)
     tensor([4., 5.])
     """
     if isinstance(out, Tensor):
-        return into(out, beta, partial(einsum, expression, *tensors))
+        return into(out, beta, partial(einsum, expression, *tensors, fill=fill))
     if beta:
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
+    if fill:
+        return filled(expression, tensors, None if out is None else as_format(out), fill)
     if out is None and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
     before = known(expression, tensors, out)

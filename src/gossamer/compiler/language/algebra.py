@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.compiler.language.functions import FUNCTIONS, NOT_ZERO_AT_ZERO, apply
+from gossamer.compiler.language.functions import FUNCTIONS, JOINS, NOT_ZERO_AT_ZERO, apply
 from gossamer.compiler.language.tree import ONE, ZERO, Access, Const, Op, Tree
 
 
@@ -68,7 +68,7 @@ def without(tree: Tree, zero: frozenset[int]) -> Tree:
     if isinstance(tree, Const):
         return tree
     args = tuple(without(arg, zero) for arg in tree.args)
-    if (tree.name == "*" and ZERO in args) or (tree.name == "/" and args[0] == ZERO):
+    if (tree.name in JOINS and ZERO in args) or (tree.name == "/" and args[0] == ZERO):
         return ZERO
     if tree.name == "where" and args[0] == ZERO:
         return args[2]
@@ -102,7 +102,7 @@ def needed(tree: Tree, among: frozenset[int]) -> set[frozenset[int]]:
     first, *others = (needed(arg, among) for arg in tree.args)
     for side in others:
         both = {x | y for x in first for y in side}
-        first = both if tree.name == "*" else first | both if tree.name == "/" else first | side | both
+        first = both if tree.name in JOINS else first | both if tree.name == "/" else first | side | both
     found = first | {frozenset[int]()} if tree.name in NOT_ZERO_AT_ZERO else first
     return found - {frozenset[int]()} if frozenset() in found and _vanishes(tree, among) else found
 

@@ -107,6 +107,8 @@ FUNCTIONS: dict[str, Function] = {
     ),
     # a sum inside of an expression: ``steps`` computes it before anything else is
     "sum": Function(operator.pos, "{0}", lambda a: (ONE,)),
+    # a sum that is there only where both sides are: the product of the semirings of max and min
+    "plus": Function(operator.add, "({0} + {1})", lambda a, b: (ONE, ONE), 2, False),
     # what slopes need: not functions of an expression, because they are not 0 at 0
     "positive": Function(lambda a: (a > 0).to(a.dtype), "((real)({0} > 0))", lambda a: (ZERO,), 1, False),
     "above": Function(
@@ -128,6 +130,7 @@ FUNCTIONS: dict[str, Function] = {
         False,
     ),
 }  # fmt: skip
+JOINS = ("*", "plus")  # nothing where one of the sides is nothing
 NOT_ZERO_AT_ZERO = {"<=", ">=", "==", "exp", "positive", "above", "cosine", "inverse", "half_over"}
 
 

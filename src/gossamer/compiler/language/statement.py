@@ -29,7 +29,7 @@ class Statement:
     inputs: tuple[tuple[str, ...], ...]
     output: tuple[str, ...]
     tree: Tree
-    reduce: str = "sum"  # or "top": the largest of the stored entries, which softmax needs and nobody can write
+    reduce: str = "sum"  # or "top", "bottom": extremes of the stored entries alone
 
     @property
     def summed(self) -> tuple[str, ...]:

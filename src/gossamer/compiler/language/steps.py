@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from gossamer.compiler.language import sums
 from gossamer.compiler.language.algebra import operands, renumber
-from gossamer.compiler.language.functions import NOT_ZERO_AT_ZERO
+from gossamer.compiler.language.functions import JOINS, NOT_ZERO_AT_ZERO
 from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.terms import Split, part, terms
 from gossamer.compiler.language.tree import Access, Const, Op, Tree
@@ -73,7 +73,7 @@ def cases(tree: Tree, sparse: Sequence[bool]) -> int:
     if not isinstance(tree, Op) or not any(sparse[k] for k in operands(tree)):
         return 1
     inside = [cases(arg, sparse) for arg in tree.args]
-    if tree.name == "*":
+    if tree.name in JOINS:
         return inside[0] * inside[1]
     if len(inside) == 1:
         return inside[0] + (tree.name in NOT_ZERO_AT_ZERO)

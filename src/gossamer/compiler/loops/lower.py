@@ -56,6 +56,10 @@ class State(NamedTuple):
 Then = Callable[[State], list[Stmt]]
 
 
+#: What extremes begin with; of "top" and "bottom" it is also the result where there is no entry.
+START = {"max": float("-inf"), "top": float("-inf"), "min": float("inf"), "bottom": float("inf")}
+
+
 class Lowering:
     """The recursion, for one program. ``count`` asks for a nest that only counts what a workspace will hold."""
 
@@ -71,7 +75,7 @@ class Lowering:
         outer = set(program.output.vars[:-1])
         self.scope = max((d + 1 for d, v in enumerate(program.order) if v in outer), default=0) if rows else -1
         self.has_acc = program.settled < len(program.order) or (
-            program.statement.reduce in ("max", "min", "top") and bool(self.summed)
+            program.statement.reduce in ("max", "min", "top", "bottom") and bool(self.summed)
         )
 
     def nest(self) -> Nest:
@@ -272,7 +276,7 @@ class Lowering:
         total: Expr = Var(names.ACC)
         for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
             total = Bin("*", total, results.value(self.program, factor, s.at))
-        start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
+        start = START.get(reduce, 0.0)
         out: list[Stmt] = [Acc(names.ACC, start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
             every: Expr = ONE
@@ -312,7 +316,7 @@ class Lowering:
             reduce = self.program.statement.reduce
             if reduce in ("max", "min"):
                 return [Into(names.ACC, value, f"{reduce}="), Set(names.SEEN, ONE, "+=")]
-            return [Into(names.ACC, value, "max=" if reduce == "top" else "+=")]
+            return [Into(names.ACC, value, {"top": "max=", "bottom": "min="}.get(reduce, "+="))]
         return results.put(self.program, value, s.at, self.count)
 
 

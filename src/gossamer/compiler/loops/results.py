@@ -57,6 +57,8 @@ def value(program: Program, tree: Tree, at: At) -> Expr:
     args = tuple(value(program, arg, at) for arg in tree.args)
     if tree.name == "*" and Num(1.0) in args:
         return args[1] if args[0] == Num(1.0) else args[0]
+    if tree.name == "plus":
+        return Bin("+", *args)
     return Bin(tree.name, *args) if tree.name in ("+", "-", "*") else Call(tree.name, args)
 
 

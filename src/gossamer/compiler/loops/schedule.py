@@ -102,7 +102,7 @@ class Scheduler:
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
-        if self.reduce in ("max", "min", "top") and var in self.out and not self.out.issuperset(p.order):
+        if self.reduce in ("max", "min", "top", "bottom") and var in self.out and not self.out.issuperset(p.order):
             return None  # a maximum is in a register: no loop of the output stands inside of it
         its, fans = [], []
         for k in self.used:

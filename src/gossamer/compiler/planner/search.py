@@ -86,8 +86,17 @@ class _Search:
         if mask & (mask - 1) == 0:
             return [self.single(mask.bit_length() - 1)]
         found = [self.kernel(mask, tuple(self.best(block) for block in cut)) for cut in self.cuts(mask)]
-        fits = [way for way in found if mask == self.all or way.facts.sparse or way.facts.places <= self.most]
+        fits = [way for way in found if self.fits(mask, way)]
+        if mask == self.all and not fits:  # one kernel over the factors as they are
+            return [self.kernel(mask, tuple(Way((), k, f, FREE, FREE) for k, f in enumerate(self.factors)))]
         return fits or found
+
+    def fits(self, mask: int, way: Way) -> bool:
+        """Is a temporary small enough; and does a sparse result follow from the patterns of the last step?"""
+        if mask != self.all:
+            return way.facts.sparse or way.facts.places <= self.most
+        parts = [part.facts for part in way.parts]
+        return not self.sparse or self.like >= 0 or _covered(self.output, parts)
 
     def single(self, k: int) -> Way:
         """A factor: with indices that only it has summed up first, if it is sparse (torch does it for dense ones)."""
@@ -125,8 +134,8 @@ class _Search:
         if mask == self.all:
             stored = self.like >= 0 or self.sparse
         else:
-            covered = all(any(v in f.names for f in facts if f.sparse) for v in names)
-            stored = like is not None or (covered and len(names) > 1 and entries < SPARSE_BELOW * made.places)
+            few = self.sparse or entries < SPARSE_BELOW * made.places  # what a sparse result is made of is sparse
+            stored = like is not None or (few and len(names) > 1 and _covered(names, facts))
         if stored:
             made = Facts(names, sizes, like.entries if like is not None else entries, True)
         else:
@@ -136,6 +145,11 @@ class _Search:
         for part in parts:
             total = total + part.total
         return Way(parts, -1, made, own, total)
+
+
+def _covered(names: Sequence[str], parts: Sequence[Facts]) -> bool:
+    """Has a sparse part each of these indices?"""
+    return all(any(v in part.names for part in parts if part.sparse) for v in names)
 
 
 def _halves(bits: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough
 from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.loops import names
+from gossamer.compiler.loops.lower import START
 from gossamer.compiler.run.args import Arg, strides_in
 from gossamer.compiler.run.assemble import Places, assemble
 from gossamer.compiler.run.design import Design
@@ -126,6 +127,7 @@ class Plan:
         small = math.prod(self.out_shape) * self.dtype.itemsize < _QUICK
         dense = self.out == "dense" and not self.like and self.out_perm is None and self.parts < 2
         self.quick = dense and small and self.as_they_are
+        self.empty = START[statement.reduce] if (statement := self.statement).reduce in ("top", "bottom") else 0.0
         self.stored = [k for k, arg in enumerate(self.args) if not arg.stride]
         self.out_slot = self.slot[names.OUT]
 
@@ -163,7 +165,9 @@ class Plan:
         pointers = list(self.pointers)
         for slot, value in zip(self.value_slots, values, strict=True):
             pointers[slot] = value.data_ptr()
-        out = (torch.empty if self.kernel.covers else torch.zeros)(self.out_shape, dtype=self.dtype)
+        out = torch.empty(self.out_shape, dtype=self.dtype)
+        if not self.kernel.covers:
+            out.fill_(self.empty)
         pointers[self.out_slot] = out.data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
         self.kernel.run("fill", pointers, self.sizes_array, self.parts or 4 * threads, 0, 0, threads)
@@ -190,6 +194,8 @@ class Plan:
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
         out = fresh((max(self.parts, 1), *shape), self.dtype, zero=not self.kernel.covers)
+        if self.empty and not self.kernel.covers:
+            out.fill_(self.empty)
         pointers[self.slot[names.OUT]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, self.parts or 4 * threads, threads=threads)
         out = out[0] if self.parts < 2 else out.sum(0, dtype=self.dtype)
