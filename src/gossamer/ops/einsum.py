@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
+from gossamer.compiler.language.affine import affine
 from gossamer.compiler.language.statement import canonical, equation
 from gossamer.compiler.language.steps import Step, steps
 from gossamer.compiler.language.sums import innermost
@@ -37,6 +38,7 @@ from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, planned
 from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, Recipe, keep, known
 from gossamer.ops.traced import traced
+from gossamer.ops.windows import windowed
 
 _LOG = logging.getLogger("gossamer")
 _HALF = (torch.float16, torch.bfloat16)
@@ -87,10 +89,12 @@ def einsum(
         return into(out, beta, partial(einsum, expression, *tensors, fill=fill))
     if beta:
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
+    if out is None and not fill and torch.compiler.is_dynamo_compiling():
+        return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
+    if isinstance(expression, str) and "+" in expression and (found := affine(expression, len(tensors))) is not None:
+        expression, tensors = found.expression, tuple(windowed(expression, found, tensors))
     if fill:
         return filled(expression, tensors, None if out is None else as_format(out), fill)
-    if out is None and torch.compiler.is_dynamo_compiling():
-        return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
     before = known(expression, tensors, out)
     if before is not None:
         return before(tensors)

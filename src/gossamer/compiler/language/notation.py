@@ -11,6 +11,8 @@ It is that of ``torch.einsum``, and a little more::
     where(ij > 1, ij / i, 0)  conditions, comparisons (1 or 0) and quotients (0 / 0 is 0)
     max: ij -> i              another reduction: max, min or mean instead of sum; what is not stored is 0
 
+    o k, i+k -> o i           affine access, in words: a dense operand is read at i + k (2*i+k, i+2*k)
+
 Each group of indices stands for the next operand. An index is a letter, or a word: "row col, col -> row" is "ij,j->i",
 since a group with spaces is read as words if there are as many as the operand has dimensions. "..." stands for
 dimensions that broadcast, and without "->" the output has every index that appears once, in alphabetical order.
