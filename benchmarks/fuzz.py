@@ -71,6 +71,7 @@ class Case:
     dtype: torch.dtype
     out: gs.Format | None
     seed: int
+    fill: float = 0.0
     tensors: list[torch.Tensor] = field(default_factory=list, repr=False)
 
     def build(self) -> None:
@@ -103,10 +104,13 @@ class Case:
         statement = parse(self.expression, [t.dim() for t in given])
         dense = [_dense(t.detach()).requires_grad_(o.grad) for t, o in zip(self.tensors, self.operands, strict=True)]
         try:
-            got = gs.einsum(self.expression, *given, out=self.out)
+            got = gs.einsum(self.expression, *given, out=self.out, fill=self.fill)
         except (TypeError, ValueError) as error:
             return None if any(why in str(error) for why in REFUSED) else f"{type(error).__name__}: {error}"
         exact = [_exact(d) for d in dense]
+        if self.fill:
+            pairs = zip(exact, self.tensors, strict=True)
+            exact = [torch.where(t.mask(), d, self.fill) if isinstance(t, gs.SparseTensor) else d for d, t in pairs]
         want = interpret(statement, exact)
         said = self._judge(got, want, statement, [d.dtype for d in dense])
         # a sparse result keeps what is not zero, and only its gradients
@@ -209,8 +213,10 @@ class _Drawing:
         functions = rng.random() < 0.4
         self.dtype = rng.choice(FLOATS) if rng.random() < 0.8 else rng.choice(OTHERS)
         reduce = rng.choice(("", "", "", "max: ", "min: ", "mean: ")) if functions or rng.random() < 0.1 else ""
+        semiring = reduce in ("min: ", "max: ") and rng.random() < 0.5 and self.dtype in FLOATS
         self.left = list(range(count))
         tree = self._tree(count) if functions or count > 5 else ", ".join(f"{{{k}}}" for k in range(count))
+        tree = " + ".join(f"{{{k}}}" for k in range(count)) if semiring else tree
         used = list(dict.fromkeys(v for g in groups for v in g))
         rng.shuffle(used)
         output = used[: rng.randint(0, len(used))]
@@ -229,7 +235,10 @@ class _Drawing:
         out = rng.choice(RESULTS) if rng.random() < 0.3 else None
         if out is not None and not isinstance(out, gs.Dense) and not (len(output) + wide):
             out = None
-        return Case(text, operands, self.dtype, out, seed)
+        fill = 0.0
+        if semiring:
+            fill, out = float("inf") if reduce == "min: " else float("-inf"), None
+        return Case(text, operands, self.dtype, out, seed, fill)
 
     def _group(self, indices: list[str], count: int) -> tuple[str, ...]:
         rng = self.rng
@@ -299,14 +308,28 @@ class _Drawing:
         else:
             left = self.rng.randint(1, count - 1)
             sides = self._tree(left), self._tree(count - left)
-            sign = self.rng.choice(("+", "-", "*", "*", "max", "min"))
+            sign = self.rng.choice(("+", "-", "*", "*", "max", "min", "/", ">"))
             text = f"{sign}({', '.join(sides)})" if sign in ("max", "min") else f"({sides[0]} {sign} {sides[1]})"
+            if sign == "/":  # by what is never near zero
+                text = f"({sides[0]} / (2 + square({sides[1]})))"
+            elif sign == ">":  # of operands alone: nothing is rounded that is compared
+                first = f"{{{left_of(sides[0])}}}"
+                text = f"where({first} > 0.5, {sides[1]}, 0)" if sides[0] == first else f"({sides[0]} - {sides[1]})"
         if self.rng.random() < 0.25 and not self.dtype.is_complex:
             name = self.rng.choice(UNARY)
             text = f"-{text}" if name == "-" else f"{name}({text})"
         if self.rng.random() < 0.1:
             text = f"{self.rng.choice(('2', '0.5', '3.0'))} * {text}"
+        if self.rng.random() < 0.08:
+            text = f"sum({text})"
+        if self.rng.random() < 0.05 and not self.dtype.is_complex:
+            text = f"exp(-square({text}))"
         return text
+
+
+def left_of(text: str) -> str:
+    """The number of the first operand in a text."""
+    return text.partition("{")[2].partition("}")[0]
 
 
 def _points(sizes: dict[str, int]) -> int:

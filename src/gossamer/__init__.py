@@ -32,8 +32,10 @@ from gossamer.ops import (
     from_dense,
     from_scipy,
     from_torch,
+    function,
     implements_sparsifier,
     linear,
+    mask,
     sparsified_op,
     sparsify,
 )
@@ -70,8 +72,9 @@ __all__ = [
     "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Opaque",
     "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
     "TransposableNM", "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy",
-    "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "hf", "implements",
-    "implements_backward", "implements_sparsifier", "io", "linear", "load", "nn", "pack_", "patterns", "prune",
-    "quantize_", "report", "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify", "sparsify_",
+    "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "function", "hf",
+    "implements", "implements_backward", "implements_sparsifier", "io", "linear", "load", "mask", "nn", "pack_",
+    "patterns", "prune", "quantize_", "report", "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify",
+    "sparsify_",
     "summary", "train",
 ]  # fmt: skip

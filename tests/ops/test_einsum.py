@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
-from gossamer.compiler.run.cache import PLANS
+from gossamer.compiler.run.cache import DESIGNS, PLANS
 from gossamer.ops.einsum import plan_of
 from tests.formats_under_test import ALL
 
@@ -100,19 +100,21 @@ def test_broadcasting_and_ellipsis():
 
 
 def test_large_outputs_by_hash_and_wide_workspaces(monkeypatch):
-    from gossamer.compiler.run import plans
+    from gossamer.compiler.run import design
 
     a, b = tensor((20, 30), gs.CSR(), 0.2), tensor((30, 5000), gs.CSR(), 0.05)
     want = a.to_dense() @ b.to_dense()
     for small, large, kind in ((1 << 16, 1 << 22, "dense"), (1, 1 << 22, "wide"), (1, 2, "hash")):
-        monkeypatch.setattr(plans, "_SMALL", small)
-        monkeypatch.setattr(plans, "_LARGE", large)
+        monkeypatch.setattr(design, "_SMALL", small)
+        monkeypatch.setattr(design, "_LARGE", large)
         PLANS.clear()
+        DESIGNS.clear()
         c = gs.einsum("ik,kj->ij", a, b)
         c.structure.check(c.values())
         assert torch.allclose(c.to_dense(), want)
         plan = plan_of("ik,kj->ij", [a, b])
         assert plan.kernel.program.workspace == kind
+    DESIGNS.clear()
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32, torch.int64])

@@ -294,3 +294,28 @@ def test_integers_wrap_around_below_a_function_of_floats(dtype):
     assert torch.equal(gs.einsum("tanh(ij - ij) -> ij", a, b).to_dense(), torch.tanh(x - y))
     assert torch.equal(gs.einsum("0.5 * (ij + ij) -> ij", a, b).to_dense(), 0.5 * (x + y))
     assert torch.equal(gs.einsum("0.5 * ij -> ij", a).to_dense(), 0.5 * x)
+
+
+def test_unsigned_integers_that_are_subtracted_from_floats_are_not_negated_first():
+    """A sum was cut into steps, and -x of uint8 wraps around before it meets a float."""
+    k = gs.from_dense(torch.tensor([0, 1, 0, 1], dtype=torch.uint8), gs.Format("compressed"))
+    one = torch.tensor(1, dtype=torch.uint8)
+    got = gs.einsum("() + tanh(()) - max(2 * i, i) -> i", one, one, k, k)
+    assert torch.allclose(got, 1 + torch.tensor(1.0).tanh() - torch.tensor([0.0, 2.0, 0.0, 2.0]))
+
+
+def test_the_sign_of_a_number_is_no_integer_in_a_vector(caplog):
+    a = gs.from_dense(torch.randn(8, 64), gs.CSR())
+    x, s = torch.randn(5, 64), torch.tensor(-2.0)
+    got = gs.einsum("(sign(()) - ij * ()) * kj -> ik", s, x, s, a)
+    assert torch.allclose(got, (s.sign() - x * s) @ a.to_dense().t(), atol=1e-4)
+    assert "can't be built" not in caplog.text
+
+
+def test_an_operand_that_broadcasts_does_not_give_its_entries_to_the_result():
+    for dtype in (torch.complex64, torch.float32):
+        a = gs.from_dense(torch.tensor([[1], [0], [2]], dtype=dtype), gs.CSF())
+        b = gs.from_dense(torch.arange(5).to(dtype), gs.Format("compressed"))
+        got = gs.einsum("...b, b, -> ...b", a, b, torch.tensor(2, dtype=dtype))
+        got = got.to_dense() if isinstance(got, gs.SparseTensor) else got
+        assert torch.equal(got, 2 * a.to_dense() * b.to_dense())

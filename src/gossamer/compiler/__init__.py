@@ -4,8 +4,9 @@ Nothing here knows tensors or formats: :mod:`gossamer.ops.einsum` describes them
 """
 
 from gossamer.compiler.language.interpret import interpret
-from gossamer.compiler.language.notation import NotationError, Statement, parse
+from gossamer.compiler.language.notation import NotationError, parse
 from gossamer.compiler.language.program import Derived, LevelUse, Output, Program, Stack, Strided, Walk
+from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.loops.schedule import Choice, Given, Scheduler, nest_order, schedule
 from gossamer.compiler.run.kernel import Kernel, kernel
 

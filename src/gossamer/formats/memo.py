@@ -107,9 +107,9 @@ def nbytes_of(value: Any) -> int:
     """
     if isinstance(value, Tensor):
         return value.nbytes  # of a sparse tensor, that of its arrays
+    own = getattr(value, "nbytes", None)
+    if callable(own):
+        return int(own())
     if isinstance(value, Mapping):
         return sum(nbytes_of(v) for v in value.values())
-    if isinstance(value, (tuple, list)):
-        return sum(nbytes_of(v) for v in value)
-    own = getattr(value, "nbytes", None)
-    return int(own()) if callable(own) else 0
+    return sum(nbytes_of(v) for v in value) if isinstance(value, (tuple, list)) else 0

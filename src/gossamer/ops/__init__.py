@@ -3,6 +3,7 @@
 Importing this package registers them; :mod:`gossamer.core` decides which one a call gets.
 """
 
+from gossamer.compiler.language.custom import function
 from gossamer.compiler.run.crossover import dense_from
 from gossamer.core.fallback import FallbackWarning, fallback
 from gossamer.core.interop import from_scipy, from_torch
@@ -32,14 +33,14 @@ from gossamer.ops.dense import from_dense
 from gossamer.ops.einsum import einsum
 from gossamer.ops.explain import Explanation, explain
 from gossamer.ops.linear import linear
+from gossamer.ops.mask import mask
 from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
 
 __all__ = [
     "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "conv_dimensions",
-    "convolution", "create", "dense_from",
-    "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch", "gradients", "implements",
-    "implements_backward", "implements_sparsifier", "index", "join", "layers", "linear", "matmul", "norms", "outer",
-    "points",
+    "convolution", "create", "dense_from", "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
+    "function", "gradients", "implements", "implements_backward", "implements_sparsifier", "index", "join", "layers",
+    "linear", "mask", "matmul", "norms", "outer", "points",
     "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

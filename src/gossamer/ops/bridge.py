@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
-from gossamer.compiler.language.algebra import Access, Op, Tree, product
+from gossamer.compiler.language.algebra import product
+from gossamer.compiler.language.tree import Access, Op, Tree
 from gossamer.compiler.run.calls import Prepared, run
 from gossamer.compiler.run.runtime import available
 from gossamer.core.look import shape_of

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.notation import equation
+from gossamer.compiler.language.affine import affine
+from gossamer.compiler.language.statement import canonical, equation
 from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.sums import innermost
 from gossamer.compiler.language.types import types
-from gossamer.compiler.run.cache import PLANS
 from gossamer.compiler.run.calls import Prepared, plan_for, run
-from gossamer.compiler.run.crossover import dense_wins, setting
+from gossamer.compiler.run.crossover import dense_wins
 from gossamer.compiler.run.infer import infer, natural
 from gossamer.compiler.run.plans import Plan
 from gossamer.core.interop import from_torch
@@ -31,14 +33,20 @@ from gossamer.core.tensor import (
 from gossamer.formats import COO, Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
+from gossamer.ops.fills import filled
+from gossamer.ops.into import into
+from gossamer.ops.planned import form_of, planned
+from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, Recipe, keep, known
 from gossamer.ops.traced import traced
+from gossamer.ops.windows import windowed
 
 _LOG = logging.getLogger("gossamer")
-_ORDINARY = (Tensor, torch.nn.Parameter)
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
+def einsum(
+    expression: str, *tensors: Tensor, out: Format | Tensor | None = None, beta: float = 0.0, fill: float = 0.0
+) -> Any:
     """Compute an expression in index notation over dense and sparse tensors; the loops are compiled for their formats.
 
     Parameters
@@ -51,7 +59,13 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
         Format of the result. By default it has the entries of the one sparse operand that has the same indices and
         whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
         (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
-        fewer than two dimensions.
+        fewer than two dimensions. A tensor is written to, and returned: it is dense, or sparse with all entries that
+        the result has.
+    beta
+        With a tensor as ``out``: what it is multiplied by before the result is added.
+    fill
+        The value of what is not stored. With another number than 0 the result is dense. ``fill=inf`` with ``min:`` and
+        sums, and ``fill=-inf`` with ``max:``, visit stored entries alone: shortest and longest paths.
 
     Examples
     --------
@@ -64,12 +78,26 @@ def einsum(expression: str, *tensors: Tensor, out: Format | None = None) -> Any:
     SparseTensor(shape=(2, 2), format=CSR(), dtype=float32, nnz=2, density=50.0 %, bytes=28 of 16)
     >>> gs.einsum("max: ij->j", a)
     tensor([4., 3.])
+    >>> gs.einsum("min: ik + kj -> ij", a, a, fill=float("inf"))
+    tensor([[7., inf],
+            [inf, 7.]])
+    >>> total = torch.ones(2)
+    >>> gs.einsum("ij->i", a, out=total, beta=1.0)
+    tensor([4., 5.])
     """
-    if out is None and torch.compiler.is_dynamo_compiling():
+    if isinstance(out, Tensor):
+        return into(out, beta, partial(einsum, expression, *tensors, fill=fill))
+    if beta:
+        raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
+    if out is None and not fill and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
-    known = _known(expression, tensors, out)
-    if known is not None:
-        return known(tensors)
+    if isinstance(expression, str) and "+" in expression and (found := affine(expression, len(tensors))) is not None:
+        expression, tensors = found.expression, tuple(windowed(expression, found, tensors))
+    if fill:
+        return filled(expression, tensors, None if out is None else as_format(out), fill)
+    before = known(expression, tensors, out)
+    if before is not None:
+        return before(tensors)
     format = None if out is None else as_format(out)
     tensors = tuple(from_torch(t) if _of_torch_sparse(t) else t for t in tensors)
     try:
@@ -89,124 +117,144 @@ def _without_compiler(why: str) -> None:
     _LOG.warning("gs.einsum computes on dense copies, because its kernels can't be built: %s", why)
 
 
-class _Ready:
-    """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-
-    def nbytes(self) -> int:
-        """Bytes that the plan keeps."""
-        return self.plan.nbytes()
-
-    def __call__(self, tensors: Sequence[Tensor]) -> Any:
-        values, structure = self.plan([t._values if isinstance(t, SparseTensor) else t for t in tensors])
-        return values if structure is None else SparseTensor(values, structure)
-
-
-def _key(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
-    """The key under which the plan of a call is kept; empty if autograd or a trace has a part in it."""
-    key: list[Any] = [expression, out, setting()]
-    grad = torch.is_grad_enabled()
-    for t in tensors:
-        if isinstance(t, SparseTensor):
-            if grad and tracked(t):
-                return ()
-            structure, values = t._structure, t._values
-            if type(values) not in _ORDINARY:
-                return ()
-            key += (id(structure), values.dtype)
-        elif type(t) in _ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
-            key += (t.shape, t.stride(), t.dtype)
-        else:
-            return ()
-    return tuple(key)
-
-
-def _known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> _Ready | None:
-    key = _key(expression, tensors, out)
-    found: _Ready | None = PLANS.get(key) if key else None
-    return found
-
-
 def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Any:
     if not tensors:
         raise NotationError(f"{expression!r}: there are no operands")
     operands.check(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
-    sizes = operands.sizes_of(expression, statement, tensors)
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not _traced(tensors) else None
-    results = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
-    path = steps(statement, [isinstance(t, SparseTensor) for t in tensors])
+    given = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
+    run = _Run(expression, given, operands.sizes_of(expression, statement, tensors))
+    path = _path(statement, tensors)
     for step in path:
-        format = out if step is path[-1] else None
-        own = [results[n] for n in step.operands]
-        copies = operands.copies(step.statement, own, sizes)
-        result = _computed(expression, step, own, format, len(path) == 1)
-        results.append(result if copies == 1 else result * copies)
-    return results[-1].to(half) if half else results[-1]
+        run.step(step, out if step is path[-1] else None)
+    if not half and all(run.ready) and any(isinstance(t, SparseTensor) for t in tensors):
+        done = [(call, numbers) for call, numbers in zip(run.ready, run.numbers, strict=True) if call is not None]
+        single = done[0][0] if len(done) == 1 else None
+        keep(expression, tensors, out, single if isinstance(single, Ready) else ReadyPath(done))
+    result = run.results[run.last]
+    return result.to(half) if half else result
 
 
-def _computed(expression: str, step: Step, tensors: Sequence[Tensor], out: Format | None, alone: bool) -> Any:
-    """Compute one step; ``alone``: it is all of the expression, so that its plan may be kept under that."""
-    statement = step.statement
+def _path(statement: Statement, tensors: Sequence[Tensor]) -> list[Step]:
+    """The steps of a statement. Integers that meet floats wrap around before: in one step, which torch computes."""
+    if not tensors[0].dtype.is_floating_point and innermost(statement.tree) is None:
+        with contextlib.suppress(TypeError):  # its steps may be more to torch's liking
+            kinds = types(statement, [t.dtype for t in tensors])
+            if kinds.compute is None and kinds.result.is_floating_point:
+                return [Step(statement, tuple(range(len(tensors))))]
+    return steps(statement, [isinstance(t, SparseTensor) for t in tensors])
+
+
+class _Run:
+    """Steps of one call: their results by number, after the operands, and what can be kept for the next call."""
+
+    def __init__(self, expression: str, tensors: Sequence[Tensor], sizes: dict[str, int]) -> None:
+        self.expression, self.sizes, self.results = expression, sizes, list(tensors)
+        self.ready: list[Any] = []  # of each step, a function of its operands; None if it can't be kept
+        self.numbers: list[tuple[int, ...]] = []
+        self.last = 0
+        self._at = list(range(len(tensors)))  # where the results of ``steps`` are
+        self._lasting = {id(t.structure) for t in tensors if isinstance(t, SparseTensor)}
+        self._done: dict[Any, int] = {}
+
+    def step(self, step: Step, out: Format | None) -> None:
+        """Compute a step of the statement, in one kernel or in pairs."""
+        numbers = [self._at[n] for n in step.operands]
+        own = [self.results[n] for n in numbers]
+        found = None if _traced(own) else planned(step.statement, own, out)
+        if found is None:
+            self._at.append(self.one(step.statement, tuple(numbers), out))
+            return
+        form = form_of(step.statement, own, out)
+        for pair in found.steps:
+            target: Format | int | None = Dense() if pair.makes == "dense" else None
+            if pair is found.steps[-1]:
+                target = pair.operands.index(form) if isinstance(form, int) else form
+            numbers.append(self.one(pair.statement, tuple(numbers[n] for n in pair.operands), target))
+        self._at.append(numbers[-1])
+
+    def one(self, statement: Statement, numbers: tuple[int, ...], out: Format | int | None) -> int:
+        """Compute a statement, unless it was computed already; return the number of its result."""
+        own = [self.results[n] for n in numbers]
+        key = (canonical(statement), tuple(map(id, own)), out)
+        if key in self._done:
+            self.last = self._done[key]
+            return self.last
+        copies = operands.copies(statement, own, self.sizes)
+        result, ready = _computed(self.expression, statement, own, out)
+        lasting = all(id(t.structure) in self._lasting for t in own if isinstance(t, SparseTensor))
+        self.ready.append(ready if copies == 1 and lasting else None)
+        self.numbers.append(numbers)
+        self.results.append(result if copies == 1 else result * copies)
+        self.last = self._done[key] = len(self.results) - 1
+        return self.last
+
+
+def _computed(
+    expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None
+) -> tuple[Any, Any]:
+    """Compute one step: its result, and a function for the next call on such tensors (None: there is none).
+
+    ``out`` may be the number of the operand whose entries the result has.
+    """
     kinds = types(statement, [t.dtype for t in tensors])
     sparse = any(isinstance(t, SparseTensor) for t in tensors)
-    if not sparse or tensors[0].device.type != "cpu" or kinds.compute is None:
-        return _on_dense(statement, tensors, out, kinds.result)
+    if not sparse:
+        again = partial(_on_dense, statement, out=out, dtype=kinds.result)
+        return again(tensors), again
+    if tensors[0].device.type != "cpu" or kinds.compute is None:
+        return _on_dense(statement, tensors, out, kinds.result), None
     if _traced(tensors):
+        assert not isinstance(out, int)
         made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
-        return _on_dense(statement, tensors, out, kinds.result) if made is None else made
+        return (_on_dense(statement, tensors, out, kinds.result) if made is None else made), None
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
-        return _on_dense(statement, tensors, out or Dense(), kinds.result)
+        return _on_dense(statement, tensors, Dense() if out is None else out, kinds.result), None
     sizes = operands.sizes_of(expression, statement, tensors)
-    statement, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+    inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
     try:
-        form, after = _form(statement, prepared, out)
-        plan = plan_for(statement, [p.arg() for p in prepared], sizes, kinds.compute, form)
+        form, after = _form(inner, prepared, out)
+        plan = plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form)
         if dense_wins(plan):
-            return torch.einsum(equation(statement), *(p.dense() for p in prepared)).to(kinds.result)
-        values, structure = run(statement, prepared, sizes, form)
+            return torch.einsum(equation(inner), *(p.dense() for p in prepared)).to(kinds.result), None
+        values, structure = run(inner, prepared, sizes, form)
     except BuildError as error:
         _without_compiler(str(error))
-        return _on_dense(step.statement, tensors, out, kinds.result)
+        return _on_dense(statement, tensors, out, kinds.result), None
     values = values.to(kinds.result)
-    as_they_are = all(
+    as_they_are = after is None and all(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
         for p, t in zip(prepared, tensors, strict=True)
     )
-    if alone and as_they_are and after is None:
-        key = _key(expression, tensors, out)
-        if key:
-            PLANS.keep(key, _Ready(plan), tuple(p.structure for p in prepared if p.structure is not None))
+    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, kinds.compute, form))
     result = values if structure is None else build(values, structure)
-    return result if after is None else _converted(result, after)
+    return (result if after is None else _converted(result, after)), ready if as_they_are else None
 
 
-def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | None, dtype: torch.dtype) -> Any:
+def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, dtype: torch.dtype) -> Any:
     """Compute without a kernel: the same result in the same format, from dense copies."""
     given = [_dense(t) for t in tensors]
     if statement.multiplies:
         dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given))
     else:
         dense = interpret(statement, given).to(dtype)
-    if out is not None:
+    if isinstance(out, Format):
         return _converted(dense, out)
-    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
-    if not any(structures):
+    if not any(isinstance(t, SparseTensor) and t.dim() for t in tensors):
         return dense
-    form = infer(statement, structures)
+    form = operands.inferred(statement, tensors) if out is None else out
     if isinstance(form, int):
-        structure = structures[form]
-        assert structure is not None
-        return build(gather(dense, structure), structure)
+        like = tensors[form]
+        assert isinstance(like, SparseTensor)
+        return build(gather(dense, like.structure), like.structure)
     return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
 
 
 def _traced(tensors: Sequence[Tensor]) -> bool:
     """Is this a trace, whose tensors have no memory to point to?"""
     values = [t._values if isinstance(t, SparseTensor) else t for t in tensors]
-    return torch.compiler.is_compiling() or any(type(v) not in _ORDINARY for v in values)
+    return torch.compiler.is_compiling() or any(type(v) not in ORDINARY for v in values)
 
 
 def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
@@ -215,22 +263,51 @@ def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = Non
 
 
 def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> list[Plan]:
-    """Return the plans of a call's steps, as far as they are over its own operands; none if torch computes it."""
+    """Return the plans of a call's steps, as far as their operands are known before; none if torch computes it."""
     statement = parse(expression, [t.dim() for t in tensors])
-    path, found = steps(statement, [isinstance(t, SparseTensor) for t in tensors]), []
+    known: list[Tensor | None] = [t.detach() for t in tensors]
+    found: list[Plan] = []
+    target = None if out is None else as_format(out)
+    path = _path(statement, tensors)
     for step in path:
-        if any(n >= len(tensors) for n in step.operands):
+        own = [known[n] for n in step.operands]
+        last = target if step is path[-1] else None
+        if any(t is None for t in own):
+            known.append(None)
             continue
-        own = [tensors[n].detach() for n in step.operands]
-        kinds = types(step.statement, [t.dtype for t in own])
-        if not any(isinstance(t, SparseTensor) for t in own) or kinds.compute is None:
+        pairs = planned(step.statement, own, last)  # type: ignore[arg-type]
+        if pairs is None:
+            known.append(_stand_in(expression, step.statement, own, last, found))  # type: ignore[arg-type]
             continue
-        sizes = operands.sizes_of(expression, step.statement, own)
-        with torch.no_grad():
-            inner, prepared = operands.prepare(step.statement, own, sizes, kinds.compute)
-            form, _ = _form(inner, prepared, None if out is None or step is not path[-1] else as_format(out))
-            found.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
+        form = form_of(step.statement, own, last)  # type: ignore[arg-type]
+        for pair in pairs.steps:
+            parts = [own[n] for n in pair.operands]
+            makes: Format | int | None = Dense() if pair.makes == "dense" else None
+            if pair is pairs.steps[-1]:
+                makes = pair.operands.index(form) if isinstance(form, int) else form
+            missing = any(t is None for t in parts)
+            own.append(None if missing else _stand_in(expression, pair.statement, parts, makes, found))  # type: ignore[arg-type]
+        known.append(own[-1])
     return found
+
+
+def _stand_in(
+    expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, plans: list[Plan]
+) -> Tensor | None:
+    """Append the plan of a statement; return a tensor like its result, or None if its pattern is not known."""
+    kinds = types(statement, [t.dtype for t in tensors])
+    sizes = operands.sizes_of(expression, statement, tensors)
+    shape = [sizes[v] for v in statement.output]
+    if not any(isinstance(t, SparseTensor) for t in tensors) or kinds.compute is None:
+        return torch.empty(shape, dtype=kinds.result)
+    with torch.no_grad():
+        inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+        form, _ = _form(inner, prepared, out)
+        plans.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
+    if form == "dense":
+        return torch.empty(shape, dtype=kinds.result)
+    structure = prepared[form].structure if isinstance(form, int) else None
+    return None if structure is None else SparseTensor(torch.empty(structure.value_shape), structure)
 
 
 def _dense(t: Tensor) -> Tensor:
@@ -246,12 +323,12 @@ def _converted(result: Tensor, out: Format | None) -> Any:
 
 
 def _form(
-    statement: Statement, prepared: Sequence[Prepared], out: Format | None
+    statement: Statement, prepared: Sequence[Prepared], out: Format | int | None
 ) -> tuple[str | int | Format, Format | None]:
     """Return what the kernel makes, and the format into which that is converted afterwards, if it is."""
-    inferred = infer(statement, [p.structure for p in prepared])
+    inferred = infer(statement, [p.structure for p in prepared]) if not isinstance(out, int) else out
     target: int | Format = inferred if out is None else out
-    if out is not None and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
+    if isinstance(out, Format) and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
         target = inferred
     after: Format | None = None
     if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):

@@ -12,6 +12,9 @@ from gossamer.core.decide import Decision
 from gossamer.core.dispatch import choose
 from gossamer.core.fallback import sparse_leaves
 from gossamer.core.table import name_of, operator_of
+from gossamer.core.tensor import SparseTensor
+from gossamer.ops.einsum import einsum
+from gossamer.ops.einsum_report import report
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     op
-        A torch callable; or a layer that answers for itself, as those of ``gs.quantize_`` do.
+        A torch callable; :func:`gossamer.einsum`: its steps, the orders of them that lost, operations and bytes; or a
+        layer that answers for itself, as those of ``gs.quantize_`` do.
     *args, **kwargs
         What you would call it with.
 
@@ -71,6 +75,8 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
       registered:
         ...
     """
+    if op is einsum:
+        return _of_einsum(*args, **kwargs)
     if isinstance(op, nn.Module):
         if not hasattr(op, "explain"):
             raise TypeError(f"a {type(op).__name__} computes by torch's operators: explain those, e.g. F.linear")
@@ -82,6 +88,12 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     return Explanation(
         decision.name, decision.formats, decision.how, name_of(decision.function), _why(decision), registered
     )
+
+
+def _of_einsum(expression: str, *tensors: Any, out: Any = None) -> Explanation:
+    formats = tuple(str(t.format).partition("(")[0] if isinstance(t, SparseTensor) else "Dense" for t in tensors)
+    found = report(expression, tensors, out)
+    return Explanation("gs.einsum", formats, found.how, name_of(einsum), found.text)
 
 
 def _why(decision: Decision) -> str:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
-from gossamer.compiler.language.algebra import Op, Tree, operand_name
+from gossamer.compiler.language.tree import Op, Tree, operand_name
 from gossamer.compiler.run.calls import Prepared
+from gossamer.compiler.run.infer import infer
 from gossamer.core.tensor import SparseTensor, values_of
+from gossamer.formats import Format
 
 
 def check(expression: str, tensors: Sequence[object]) -> None:
@@ -99,6 +101,28 @@ def prepare(
         if v not in every and not (v in summed and not multiplies):
             del sizes[v]
     return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
+
+
+def inferred(statement: Statement, tensors: Sequence[Tensor]) -> int | Format:
+    """Return what the result is: the entries of an operand, or a format. An operand that broadcasts has other indices.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> from gossamer.compiler import parse
+    >>> a, b = (gs.from_dense(torch.eye(n, 3), gs.CSR()) for n in (1, 3))
+    >>> inferred(parse("ij,ij->ij", (2, 2)), [a, b])
+    1
+    """
+    sizes: dict[str, int] = {}
+    for names, t in zip(statement.inputs, tensors, strict=True):
+        sizes |= {v: max(size, sizes.get(v, 1)) for v, size in zip(names, t.shape, strict=True)}
+    inputs = tuple(
+        tuple(v if size == sizes[v] else f"{v}.{k}" for v, size in zip(names, t.shape, strict=True))
+        for k, (names, t) in enumerate(zip(statement.inputs, tensors, strict=True))
+    )
+    structures = [t.structure if isinstance(t, SparseTensor) and t.dim() else None for t in tensors]
+    return infer(Statement(inputs, statement.output, statement.tree, statement.reduce), structures)
 
 
 def _only_products(tree: Tree) -> bool:

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.compiler import Statement, parse
-from gossamer.compiler.language.notation import write
+from gossamer.compiler.language.statement import write
+from gossamer.compiler.planner.pairs import product_of
 from gossamer.compiler.run.calls import Call, Prepared, gradient
 from gossamer.compiler.run.infer import infer
 from gossamer.core.tensor import SparseTensor, build, values_of
@@ -151,6 +152,8 @@ def _run_grad(
     operand: int,
 ) -> Tensor:
     statement, prepared = _operands(expression, formats, sizes, tensors)
+    if len(prepared) > 2 and product_of(statement) is not None:  # planned into pairs, each with its own gradient
+        return _gradient_by_autograd(expression, prepared, grad, operand)
     dtype = grad.dtype
     if dtype in _HALF:  # summed in single precision
         prepared = [Prepared(p.values.float(), p.structure, p.vars) for p in prepared]
@@ -164,12 +167,12 @@ def _run_grad(
         with torch.no_grad():
             found = gradient(call, values, grad.contiguous(), structure, operand)
     except BuildError:
-        found = _gradient_on_dense(expression, prepared, grad, operand)
+        found = _gradient_by_autograd(expression, prepared, grad, operand)
     return found.to(dtype).view(prepared[operand].values.shape)
 
 
-def _gradient_on_dense(expression: str, prepared: Sequence[Prepared], grad: Tensor, operand: int) -> Tensor:
-    """The gradient where there is no compiler: by torch's own."""
+def _gradient_by_autograd(expression: str, prepared: Sequence[Prepared], grad: Tensor, operand: int) -> Tensor:
+    """The gradient of a product that is planned, or where there is no compiler: that of the call itself."""
     with torch.enable_grad():
         values = [p.values.detach() for p in prepared]
         leaf = values[operand] = values[operand].requires_grad_()

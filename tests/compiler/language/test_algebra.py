@@ -3,7 +3,9 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from gossamer.compiler.language.algebra import FUNCTIONS, Access, Const, Op, derivative, evaluate, needed, without
+from gossamer.compiler.language.algebra import derivative, evaluate, needed, without
+from gossamer.compiler.language.functions import FUNCTIONS
+from gossamer.compiler.language.tree import Access, Const, Op
 
 PUBLIC = [name for name, f in FUNCTIONS.items() if f.public or name in "+-*"]
 
@@ -43,16 +45,12 @@ def test_what_is_needed_for_a_value_other_than_zero(tree):
             assert any(point <= here for point in points)
 
 
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if n not in ("sign", "positive", "above")])
+@pytest.mark.parametrize(
+    "name", [n for n, f in FUNCTIONS.items() if n not in ("sign", "positive", "above") and n[0] not in "<>=!"]
+)
 def test_slopes(name):
     tree = Op(name, tuple(Access(k) for k in range(FUNCTIONS[name].arity)))
-    values = [torch.tensor(0.6 + 0.3 * k, dtype=torch.float64, requires_grad=True) for k in range(2)]
+    values = [torch.tensor(0.6 + 0.3 * k, dtype=torch.float64, requires_grad=True) for k in range(3)]
     grads = torch.autograd.grad(evaluate(tree, values), values, allow_unused=True)
     for k in range(FUNCTIONS[name].arity):
-        assert worth(derivative(tree, k), values).item() == pytest.approx(grads[k].item())
-
-
-@pytest.mark.parametrize("name", [n for n, f in FUNCTIONS.items() if f.public])
-def test_public_functions_are_zero_at_zero(name):
-    zeros = [torch.zeros((), dtype=torch.float64)] * FUNCTIONS[name].arity
-    assert FUNCTIONS[name].torch(*zeros) == 0
+        assert worth(derivative(tree, k), values).item() == pytest.approx(0.0 if grads[k] is None else grads[k].item())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from gossamer.compiler.emit import sums
 from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
 from gossamer.compiler.emit.names import Names
-from gossamer.compiler.language.algebra import FUNCTIONS
+from gossamer.compiler.language.functions import FUNCTIONS
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gossamer.compiler.language.algebra import operand_name
 from gossamer.compiler.language.program import Program, Stack, Strided
+from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.loops import names
 
 

@@ -11,8 +11,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gossamer.compiler.language.algebra import Access, Const, Op, Tree, apply, evaluate
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.algebra import evaluate, operands
+from gossamer.compiler.language.functions import apply
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.sums import innermost, kept
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 
 
 def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
@@ -33,16 +36,37 @@ def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
         for v, size in zip(group, tensor.shape, strict=True):
             sizes[v] = size if sizes.get(v, 1) == 1 else sizes[v]
     views = [_view(t, list(g), every, sizes) for g, t in zip(statement.inputs, tensors, strict=True)]
+    statement = _sums_first(statement, views, every)
     if statement.reduce == "sum":
         value = _Sums(statement, views, every).value(statement.tree, frozenset(statement.summed))
         value = value if isinstance(value, Tensor) else views[0].new_tensor(value)
         whole = value.expand([1, *(sizes[v] for v in statement.output), *(1 for _ in statement.summed)])
         return whole.reshape([sizes[v] for v in statement.output]).clone()
-    value = evaluate(statement.tree, views).expand([1, *(sizes[v] for v in every)])
-    over = tuple(range(1 + len(statement.output), 1 + len(every)))
+    inside = {v for k in operands(statement.tree) for v in statement.inputs[k]}
+    left = [v for v in statement.summed if v in inside]
+    value = evaluate(statement.tree, views)
+    value = value.expand([1, *(sizes[v] if v in inside or v in statement.output else 1 for v in every)])
+    over = tuple(every.index(v) + 1 for v in left)
     reduce = "mean" if statement.reduce == "mean" else f"a{statement.reduce}"
-    value = getattr(value, reduce)(over) if over else value
-    return value.squeeze(0).clone()
+    value = getattr(value, reduce)(over, keepdim=True) if over else value
+    return value.reshape([sizes[v] for v in statement.output]).clone()
+
+
+def _sums_first(statement: Statement, views: list[Tensor], every: list[str]) -> Statement:
+    """Compute the sums inside of the expression, the innermost first; each becomes one more operand."""
+    while (node := innermost(statement.tree)) is not None:
+        own = kept(statement, node)
+        over = frozenset(v for k in operands(node) for v in statement.inputs[k]) - set(own)
+        views.append(_Sums(statement, views, every).value(node.args[0], over))
+
+        def put(tree: Tree, node: Tree = node) -> Tree:
+            if tree == node:
+                return Access(len(views) - 1)
+            return Op(tree.name, tuple(put(arg) for arg in tree.args)) if isinstance(tree, Op) else tree
+
+        inputs = (*statement.inputs, own)
+        statement = Statement(inputs, statement.output, put(statement.tree), statement.reduce)
+    return statement
 
 
 def _view(tensor: Tensor, names: list[str], every: list[str], sizes: dict[str, int]) -> Tensor:

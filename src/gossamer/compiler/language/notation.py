@@ -5,8 +5,13 @@ It is that of ``torch.einsum``, and a little more::
     ik,kj->ij                 a comma multiplies (so does *), what is not in the output is summed
     ij + ij -> ij             union: sums, differences, max(ij, ij), min(ij, ij)
     ij,j + i -> i             each term sums its own indices, as if all were multiplied out: A b + c
-    relu(ij) * j -> ij        functions that are 0 at 0, and numbers as factors
+    relu(ij) * j -> ij        functions, and numbers as factors
+    relu(ik,kj + j) -> ij     a comma inside of a function contracts: k is summed before the function
+    exp(sum(ij) + i) -> i     the same, written out: sum() sums what nothing outside of it has
+    where(ij > 1, ij / i, 0)  conditions, comparisons (1 or 0) and quotients (0 / 0 is 0)
     max: ij -> i              another reduction: max, min or mean instead of sum; what is not stored is 0
+
+    o k, i+k -> o i           affine access, in words: a dense operand is read at i + k (2*i+k, i+2*k)
 
 Each group of indices stands for the next operand. An index is a letter, or a word: "row col, col -> row" is "ij,j->i",
 since a group with spaces is read as words if there are as many as the operand has dimensions. "..." stands for
@@ -18,9 +23,12 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 
-from gossamer.compiler.language.algebra import FUNCTIONS, Access, Const, Op, Tree, factors, operand_name, show
+from gossamer.compiler.language.functions import FUNCTIONS
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.sums import simplified
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 
 REDUCTIONS = ("sum", "max", "min", "mean")
 _LETTERS = string.ascii_letters
@@ -28,97 +36,12 @@ _WORD = r"[A-Za-z][A-Za-z0-9_]*"
 _PART = rf"(?:{_WORD}(?![A-Za-z0-9_]|\s*\()|\.\.\.)"
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+\.?\d*(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)"
-    rf"|(?P<call>{_WORD})\s*\(|(?P<group>{_PART}(?:\s*{_PART})*)|(?P<sign>[-+*,()]))"
+    rf"|(?P<call>{_WORD})\s*\(|(?P<group>{_PART}(?:\s*{_PART})*)|(?P<sign>[<>=!]=|[-+*/,()<>]))"
 )
 
 
 class NotationError(ValueError):
     """The expression can't be read; the message repeats it and says why."""
-
-
-@dataclass(frozen=True)
-class Statement:
-    """An expression that has been read: indices of each operand and of the output, the tree, the reduction.
-
-    Examples
-    --------
-    >>> s = parse("ik,kj->ij", (2, 2))
-    >>> s.inputs, s.output, str(s.tree)
-    ((('i', 'k'), ('k', 'j')), ('i', 'j'), 'A * B')
-    >>> print(s)
-    C[i, j] = sum over k of A[i, k] * B[k, j]
-    """
-
-    inputs: tuple[tuple[str, ...], ...]
-    output: tuple[str, ...]
-    tree: Tree
-    reduce: str = "sum"  # or "top": the largest of the stored entries, which softmax needs and nobody can write
-
-    @property
-    def summed(self) -> tuple[str, ...]:
-        """Indices that are not in the output, in the order in which they appear."""
-        return tuple(dict.fromkeys(v for group in self.inputs for v in group if v not in self.output))
-
-    @property
-    def multiplies(self) -> bool:
-        """Is it a product of operands and nothing else, as those of ``torch.einsum``?"""
-        return self.reduce == "sum" and all(isinstance(f, Access) and not f.stored for f in factors(self.tree))
-
-    def __str__(self) -> str:
-        text = show(self.tree, self.inputs)
-        over = f"{self.reduce} over {', '.join(self.summed)} of " if self.summed else ""
-        name = operand_name(len(self.inputs))
-        return f"{name}[{', '.join(self.output)}] = {over}{text}"
-
-
-def write(statement: Statement) -> str:
-    """Return a statement as an expression, with letters for its indices: what :func:`parse` would read.
-
-    Examples
-    --------
-    >>> write(parse("row col, col + row -> row", (2, 1, 1)))
-    'ab * b + a -> a'
-    """
-    groups, output = _lettered(statement)
-    head = "" if statement.reduce == "sum" else f"{statement.reduce}: "
-    return f"{head}{_written(statement.tree, groups)} -> {output}"
-
-
-def equation(statement: Statement) -> str:
-    """Return a product of operands as ``torch.einsum`` takes it.
-
-    Examples
-    --------
-    >>> equation(parse("row col, col -> row", (2, 1)))
-    'ab,b->a'
-    """
-    groups, output = _lettered(statement)
-    return f"{','.join(groups)}->{output}"
-
-
-def _lettered(statement: Statement) -> tuple[list[str], str]:
-    """The groups and the output, with a letter for each index."""
-    every = dict.fromkeys(v for group in statement.inputs for v in group)
-    if len(every) > len(_LETTERS):
-        raise ValueError(f"{statement} has {len(every)} indices, more than there are letters")
-    letters = dict(zip(every, _LETTERS, strict=False))
-    groups = ["".join(letters[v] for v in group) for group in statement.inputs]
-    return groups, "".join(letters[v] for v in statement.output)
-
-
-def _written(tree: Tree, groups: Sequence[str]) -> str:
-    if isinstance(tree, Const):
-        return repr(tree.value)
-    if isinstance(tree, Access):
-        return groups[tree.operand] or "()"
-    args = [_written(a, groups) for a in tree.args]
-    if tree.name == "*":
-        return " * ".join(
-            f"({a})" if isinstance(x, Op) and x.name in "+-" else a for a, x in zip(args, tree.args, strict=True)
-        )
-    if tree.name in "+-":
-        return f"{args[0]} {tree.name} ({args[1]})" if isinstance(tree.args[1], Op) else f" {tree.name} ".join(args)
-    return f"{tree.name}({', '.join(args)})"
 
 
 def parse(text: str, dims: Sequence[int]) -> Statement:
@@ -135,7 +58,25 @@ def parse(text: str, dims: Sequence[int]) -> Statement:
     """
     if not isinstance(text, str):
         raise TypeError(f"an expression such as 'ik,kj->ij' is needed, not {text!r}")
+    return _parsed(text, tuple(dims))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str, dims: tuple[int, ...]) -> Statement:
     return _Reader(text, dims).statement()
+
+
+def read(text: str) -> tuple[Tree, list[str]]:
+    """Return the tree of an expression without output, and the text of its groups.
+
+    Examples
+    --------
+    >>> tree, groups = read("30 * tanh(x / 30)")
+    >>> print(tree, groups)
+    30 * tanh(A / 30) ['x']
+    """
+    reader = _Reader(text, ())
+    return reader.tree(text), reader.groups
 
 
 def parse_groups(text: str) -> list[tuple[str, ...]]:
@@ -160,6 +101,7 @@ class _Reader:
         self.text, self.dims = text, dims
         self.groups: list[str] = []
         self.words = False
+        self.commas = 0  # that multiply, so far
 
     def fail(self, why: str) -> NotationError:
         return NotationError(f"{self.text!r}: {why}")
@@ -182,7 +124,7 @@ class _Reader:
             _spread(g, [f"_{d}" for d in range(wide - own, wide)]) for g, own in zip(groups, hidden, strict=True)
         )
         output = self.output(right, wide, inputs) if arrow else self.implied(inputs, wide)
-        return Statement(inputs, output, tree, reduce)
+        return simplified(Statement(inputs, output, tree, reduce))
 
     # -- the tree: sums of products of functions
 
@@ -197,7 +139,7 @@ class _Reader:
             place = found.end()
         if any(kind == "sign" and sign == "," for kind, sign in self.tokens) or not self.tokens:
             self.empty_groups()
-        tree = self.sum(commas=True)
+        tree = self.compared(commas=True)
         if self.tokens:
             raise self.fail(f"can't read it from {self.tokens[0][1]!r} on")
         return tree
@@ -219,6 +161,12 @@ class _Reader:
             return self.tokens.pop(0)[1]
         return None
 
+    def compared(self, commas: bool) -> Tree:
+        tree = self.sum(commas)
+        if sign := self.take("<", ">", "<=", ">=", "==", "!="):
+            tree = Op(sign, (tree, self.sum(commas)))
+        return tree
+
     def sum(self, commas: bool) -> Tree:
         tree = self.term(commas)
         while sign := self.take("+", "-"):
@@ -227,8 +175,9 @@ class _Reader:
 
     def term(self, commas: bool) -> Tree:
         tree = self.factor()
-        while self.take("*", ",") if commas else self.take("*"):
-            tree = Op("*", (tree, self.factor()))
+        while sign := self.take("*", "/", ",") if commas else self.take("*", "/"):
+            self.commas += sign == ","
+            tree = Op("/" if sign == "/" else "*", (tree, self.factor()))
         return tree
 
     def factor(self) -> Tree:
@@ -248,7 +197,7 @@ class _Reader:
             self.groups.append("")
             return Access(len(self.groups) - 1)
         if word == "(":
-            tree = self.sum(commas=False)
+            tree = self.compared(commas=False)
             if not self.take(")"):
                 raise self.fail("a '(' is not closed")
             return tree
@@ -258,9 +207,13 @@ class _Reader:
         public = [n for n, f in FUNCTIONS.items() if f.public]
         if name not in public:
             raise self.fail(f"unknown function {name!r}; known are {', '.join(public)}")
-        args = [self.sum(commas=False)]
+        before, single = self.commas, FUNCTIONS[name].arity == 1
+        args = [self.compared(commas=single)]
         while self.take(","):
-            args.append(self.sum(commas=False))
+            args.append(self.compared(commas=False))
+        if self.commas > before and name != "sum":
+            args = [Op("sum", (args[0],))]  # a comma contracts: what is inside is summed before the function
+        self.commas = before
         if not self.take(")"):
             raise self.fail(f"the '(' of {name} is not closed")
         if len(args) != FUNCTIONS[name].arity:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gossamer.compiler.language.algebra import Tree, operand_name
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.tree import Tree, operand_name
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,15 @@ together has 2^k - 1 cases, so longer sums are cut into halves.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from gossamer.compiler.language.algebra import NOT_ZERO_AT_ZERO, Access, Const, Op, Tree, operands, renumber
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language import sums
+from gossamer.compiler.language.algebra import operands, renumber
+from gossamer.compiler.language.functions import JOINS, NOT_ZERO_AT_ZERO
+from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.terms import Split, part, terms
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 
 CASES = 7  # of a walk: a sum of three sparse operands
 
@@ -35,12 +39,17 @@ def steps(statement: Statement, sparse: Sequence[bool]) -> list[Step]:
     B[i] = A[i] (2,)
     C[i] = A[i] + B[i] (3, 4)
     """
+    return list(_steps(statement, tuple(sparse)))
+
+
+@lru_cache(maxsize=1024)
+def _steps(statement: Statement, sparse: tuple[bool, ...]) -> tuple[Step, ...]:
     out: list[Step] = []
     known = list(sparse)
 
     def add(statement: Statement, numbers: tuple[int, ...]) -> int:
         """Append the steps of a statement; return the number of its result."""
-        split = terms(statement) or _narrowed(statement, [known[n] for n in numbers])
+        split = sums.cut(statement) or terms(statement) or _narrowed(statement, [known[n] for n in numbers])
         if split is not None:
             made = [add(p.statement, tuple(numbers[k] for k in p.operands)) for p in split.parts]
             return add(split.whole, tuple(numbers[k] if k >= 0 else made[-1 - k] for k in split.operands))
@@ -49,7 +58,7 @@ def steps(statement: Statement, sparse: Sequence[bool]) -> list[Step]:
         return len(known) - 1
 
     add(statement, tuple(range(len(statement.inputs))))
-    return out
+    return tuple(out)
 
 
 def cases(tree: Tree, sparse: Sequence[bool]) -> int:
@@ -64,7 +73,7 @@ def cases(tree: Tree, sparse: Sequence[bool]) -> int:
     if not isinstance(tree, Op) or not any(sparse[k] for k in operands(tree)):
         return 1
     inside = [cases(arg, sparse) for arg in tree.args]
-    if tree.name == "*":
+    if tree.name in JOINS:
         return inside[0] * inside[1]
     if len(inside) == 1:
         return inside[0] + (tree.name in NOT_ZERO_AT_ZERO)

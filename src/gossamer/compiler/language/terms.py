@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gossamer.compiler.language.algebra import Access, Const, Op, Tree, operands, renumber
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.algebra import operands, renumber
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 
 
 class Part(NamedTuple):

@@ -8,12 +8,14 @@ A value at one point has the type that torch's operators give it. A sum of integ
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
-from gossamer.compiler.language.algebra import Op, Tree, evaluate, factors, operands
-from gossamer.compiler.language.notation import Statement
+from gossamer.compiler.language.algebra import evaluate, factors, operands
+from gossamer.compiler.language.statement import Statement
+from gossamer.compiler.language.tree import Op, Tree
 
 _SMALL = (torch.int8, torch.int16, torch.uint8, torch.bool)
 
@@ -37,6 +39,11 @@ def types(statement: Statement, given: Sequence[torch.dtype]) -> Types:
     >>> types(parse("0.5 * ij->ij", (2,)), [torch.int32]).result
     torch.float32
     """
+    return _types(statement, tuple(given))
+
+
+@lru_cache(maxsize=1024)
+def _types(statement: Statement, given: tuple[torch.dtype, ...]) -> Types:
     try:
         point = evaluate(statement.tree, [torch.empty(0, dtype=dtype) for dtype in given])
     except RuntimeError as error:

@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from gossamer.compiler.emit import params
 from gossamer.compiler.language import algebra
-from gossamer.compiler.language.algebra import Access, Tree, needed, operands, without
+from gossamer.compiler.language.algebra import needed, operands, without
 from gossamer.compiler.language.program import Program, Stack
+from gossamer.compiler.language.tree import ZERO as NOTHING
+from gossamer.compiler.language.tree import Access, Tree
 from gossamer.compiler.loops import names, results
 from gossamer.compiler.loops.merge import Iterator, merge
 from gossamer.compiler.loops.nest import (
@@ -54,6 +56,10 @@ class State(NamedTuple):
 Then = Callable[[State], list[Stmt]]
 
 
+#: What extremes begin with; of "top" and "bottom" it is also the result where there is no entry.
+START = {"max": float("-inf"), "top": float("-inf"), "min": float("inf"), "bottom": float("inf")}
+
+
 class Lowering:
     """The recursion, for one program. ``count`` asks for a nest that only counts what a workspace will hold."""
 
@@ -69,7 +75,7 @@ class Lowering:
         outer = set(program.output.vars[:-1])
         self.scope = max((d + 1 for d, v in enumerate(program.order) if v in outer), default=0) if rows else -1
         self.has_acc = program.settled < len(program.order) or (
-            program.statement.reduce in ("max", "min", "top") and bool(self.summed)
+            program.statement.reduce in ("max", "min", "top", "bottom") and bool(self.summed)
         )
 
     def nest(self) -> Nest:
@@ -112,7 +118,7 @@ class Lowering:
     def loop(self, d: int, s: State) -> list[Stmt]:
         """Loops from the d-th variable on."""
         program = self.program
-        if s.tree == algebra.ZERO:
+        if s.tree == NOTHING:
             return []
         if d == self.scope and not self.in_row:
             return self.row(d, s)
@@ -229,7 +235,7 @@ class Lowering:
         found = Find(it.counter, names.array(k, "crd", level.number), it.begin, it.end, Var(level.var))
         hit = self.resolve(s._replace(at={**s.at, k: (depth + 1, Var(it.counter))}), then)
         left = without(s.tree, frozenset({k}))
-        miss = [] if left == algebra.ZERO else self.resolve(s._replace(tree=left), then)
+        miss = [] if left == NOTHING else self.resolve(s._replace(tree=left), then)
         return [found, If(Bin("<", Var(it.counter), it.end), hit, miss)] if hit or miss else []
 
     # -- where results go
@@ -270,7 +276,7 @@ class Lowering:
         total: Expr = Var(names.ACC)
         for factor in outer:  # what doesn't change in the sum is multiplied once, at its end
             total = Bin("*", total, results.value(self.program, factor, s.at))
-        start = {"max": float("-inf"), "top": float("-inf"), "min": float("inf")}.get(reduce, 0.0)
+        start = START.get(reduce, 0.0)
         out: list[Stmt] = [Acc(names.ACC, start), *body]
         if reduce in ("max", "min"):  # what is not stored is 0, and counts
             every: Expr = ONE
@@ -310,7 +316,7 @@ class Lowering:
             reduce = self.program.statement.reduce
             if reduce in ("max", "min"):
                 return [Into(names.ACC, value, f"{reduce}="), Set(names.SEEN, ONE, "+=")]
-            return [Into(names.ACC, value, "max=" if reduce == "top" else "+=")]
+            return [Into(names.ACC, value, {"top": "max=", "bottom": "min="}.get(reduce, "+="))]
         return results.put(self.program, value, s.at, self.count)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.compiler.language.algebra import FUNCTIONS
+from gossamer.compiler.language.functions import FUNCTIONS
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     Acc,

@@ -5,7 +5,7 @@ So none of ours is ever an index, whatever the indices are called. ``emit.names`
 
 from __future__ import annotations
 
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.tree import operand_name
 
 ACC = "out.acc"  # the sum (or maximum) that is being made
 SEEN = "out.seen"  # how many terms it has

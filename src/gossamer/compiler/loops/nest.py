@@ -46,7 +46,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of :data:`gossamer.compiler.language.algebra.FUNCTIONS`, on values."""
+    """A function of :data:`gossamer.compiler.language.functions.FUNCTIONS`, on values."""
 
     name: str
     args: tuple[Expr, ...]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gossamer.compiler.language.algebra import Access, Const, Tree, operand_name
 from gossamer.compiler.language.program import Program, Strided
+from gossamer.compiler.language.tree import Access, Const, Tree, operand_name
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,
@@ -57,6 +57,8 @@ def value(program: Program, tree: Tree, at: At) -> Expr:
     args = tuple(value(program, arg, at) for arg in tree.args)
     if tree.name == "*" and Num(1.0) in args:
         return args[1] if args[0] == Num(1.0) else args[0]
+    if tree.name == "plus":
+        return Bin("+", *args)
     return Bin(tree.name, *args) if tree.name in ("+", "-", "*") else Call(tree.name, args)
 
 

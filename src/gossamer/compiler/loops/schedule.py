@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gossamer.compiler.language.algebra import Tree, needed, operands
+from gossamer.compiler.language.algebra import needed, operands
 from gossamer.compiler.language.program import Derived, Operand, Output, Stack, Strided
+from gossamer.compiler.language.tree import Tree
 
 MERGE = 3.0  # a step of a walk over several levels
 SEARCH = 2.0  # a step of a search
@@ -101,7 +102,7 @@ class Scheduler:
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
-        if self.reduce in ("max", "min", "top") and var in self.out and not self.out.issuperset(p.order):
+        if self.reduce in ("max", "min", "top", "bottom") and var in self.out and not self.out.issuperset(p.order):
             return None  # a maximum is in a register: no loop of the output stands inside of it
         its, fans = [], []
         for k in self.used:

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
-from gossamer.compiler.language.algebra import ZERO as NOTHING
-from gossamer.compiler.language.algebra import Access, Tree, derivative, operands, product, renumber
+from gossamer.compiler.language.algebra import derivative, operands, product, renumber
+from gossamer.compiler.language.tree import ZERO as NOTHING
+from gossamer.compiler.language.tree import Access, Tree
+from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import PLANS
-from gossamer.compiler.run.plans import Arg, Plan
+from gossamer.compiler.run.plans import Plan
 from gossamer.formats import Format, Structure
 from gossamer.formats.values import scatter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 
-from gossamer.compiler.language.algebra import Op, Tree
+from gossamer.compiler.language.tree import Op, Tree
 from gossamer.compiler.run.plans import Plan
 
 # A dense product does about this much more a moment than a sparse one: measured by benchmarks/compiler.py.

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from gossamer.compiler.language.algebra import operand_name
+from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.run.views import View, native
+from gossamer.formats import Format
 
 if TYPE_CHECKING:
-    from gossamer.compiler.run.plans import Arg, Plan
+    from gossamer.compiler.run.args import Arg
+    from gossamer.compiler.run.plans import Plan
 
 
 def explained(plan: Plan) -> str:
     """Say what was chosen for a plan, and why."""
     program, choice = plan.kernel.program, plan.choice
     lines = [str(plan.statement)]
-    for k, words in enumerate(plan.described):
+    for k, words in enumerate(plan.stored_as):
         lines.append(f"  {operand_name(k)}: {words}")
         if k in plan.copies:
             packed = plan.tiling is not None and k in plan.tiling.packs
@@ -50,16 +52,30 @@ def explained(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def described(arg: Arg, view: View | None, flat: bool = False) -> str:
-    """Say how an operand is stored, and how the loops walk it."""
-    if arg.structure is None:
-        return "dense"
+class Stored(NamedTuple):
+    """How an operand is stored and walked, for a plan that outlives it."""
+
+    format: Format | None  # None: it is an ordinary tensor
+    entries: int
+    walked: str
+
+    def __str__(self) -> str:
+        if self.format is None:
+            return "dense"
+        entries = f"{self.entries:,} entries, " if self.entries else ""
+        return f"{self.format}, {entries}{self.walked}"
+
+
+def stored(arg: Arg, view: View | None, flat: bool = False) -> Stored:
+    """Describe an operand."""
+    structure = arg.structure
+    if structure is None:
+        return Stored(None, 0, "")
     if flat:
-        return f"{arg.structure.format}, {arg.structure.nnz:,} entries, values alone: all operands have one pattern"
+        return Stored(structure.format, structure.nnz, "values alone: all operands have one pattern")
     if view is None:
-        return f"{arg.structure.format}, read as the dense tensor that it stores"
-    tiled = any(d < 0 for d, _ in view.parts)
+        return Stored(structure.format, 0, "read as the dense tensor that it stores")
+    if native(structure) is view or (view.index is None and any(d < 0 for d, _ in view.parts)):
+        return Stored(structure.format, structure.nnz, "walked as it is stored")
     order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts) if d >= 0)
-    own = native(arg.structure) is view or (tiled and view.index is None)
-    walked = "walked as it is stored" if own else f"sorted by ({order}) and kept"
-    return f"{arg.structure.format}, {arg.structure.nnz:,} entries, {walked}"
+    return Stored(structure.format, structure.nnz, f"sorted by ({order}) and kept")

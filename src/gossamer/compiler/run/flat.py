@@ -16,7 +16,7 @@ from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Compressed, Dense, Singleton
 
 if TYPE_CHECKING:
-    from gossamer.compiler.run.plans import Arg
+    from gossamer.compiler.run.args import Arg
 
 _ENTRY = "entry"
 _WHOLE = (Dense, Compressed, Singleton)  # levels without padding

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gossamer.compiler.language.algebra import Tree, needed
+from gossamer.compiler.language.algebra import needed
+from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
 
 LONG = 4096  # turns from which on a sum is made of sums of blocks

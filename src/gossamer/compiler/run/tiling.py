@@ -37,7 +37,7 @@ from gossamer.formats.levels import Arrays, Compressed, Dense, Level, Walk
 from gossamer.native import BuildError
 
 if TYPE_CHECKING:
-    from gossamer.compiler.run.plans import Arg
+    from gossamer.compiler.run.args import Arg
 
 _SECOND = 3 << 18  # bytes of a tile: most of a second-level cache of 1 MB
 _AGAIN = 64  # times that a row is read, from which on it is copied to lie with its neighbours

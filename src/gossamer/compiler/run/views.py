@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from gossamer.compiler import LevelUse, Stack, Walk
 from gossamer.compiler.convert.conversion import Cut
 from gossamer.compiler.convert.reading import Target, parts_of
 from gossamer.compiler.convert.restack import enough, restack
-from gossamer.formats import Structure
+from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Compressed, Dense, Level
 from gossamer.formats.structure import ascending, pack, ravel, unravel
 
@@ -38,6 +39,10 @@ class View(NamedTuple):
     guards: frozenset[int]  # dimensions that padding may leave
     fans: tuple[float, ...]  # average number of positions below one of the level above
     index: Tensor | None  # type: ignore[assignment]  # place of entry i of the view in the values (None: i)
+
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(a.nbytes for a in (*self.arrays.values(), self.index) if a is not None)
 
     @property
     def entries(self) -> int:
@@ -72,24 +77,40 @@ def native(structure: Structure) -> View | None:
 
 
 def _native(structure: Structure) -> View | None:
-    format, shape = structure.format, structure.shape
+    laid = _laid_out(structure.format, tuple(structure.shape))
+    if laid is None:
+        return None
+    stack, sizes, parts, guards = laid
+    fans, parents = [], 1
+    for level, arrays, _, size in structure.levels():
+        positions = level.positions(arrays, parents, size)
+        fans.append(positions / max(parents, 1))
+        parents = positions
+    return View(stack, structure.arrays, sizes, parts, guards, tuple(fans), None)
+
+
+class _Laid(NamedTuple):
+    stack: tuple[Level, ...]
+    sizes: tuple[int, ...]
+    parts: tuple[tuple[int, int], ...]
+    guards: frozenset[int]
+
+
+@lru_cache(maxsize=1024)
+def _laid_out(format: Format, shape: tuple[int, ...]) -> _Laid | None:
+    """What a view of a structure as it lies has in common with others of its format and shape."""
     stack = format.stack(len(shape))
     if format.groups(len(shape)) != len(shape) or any(not _walkable(level) for level in stack):
         return None
     parts = parts_of(format, shape, len(stack))
     if parts is None:
         return None
-    fans, parents = [], 1
-    for level, arrays, _, size in structure.levels():
-        positions = level.positions(arrays, parents, size)
-        fans.append(positions / max(parents, 1))
-        parents = positions
     sizes = format.level_sizes(shape)
     spread = [0] * len(shape)
     for (d, weight), size in zip(parts, sizes, strict=True):
         spread[d] += weight * max(size - 1, 0)
     guards = frozenset(d for d, size in enumerate(shape) if spread[d] >= max(size, 1))
-    return View(stack, structure.arrays, tuple(sizes), parts, guards, tuple(fans), None)
+    return _Laid(tuple(stack), tuple(sizes), parts, guards)
 
 
 def _walkable(level: Level) -> bool:

@@ -1,0 +1,309 @@
+"""Design: how a statement on operands of known structure is computed. Views of them, loops, tiles, the program.
+
+What is decided depends on statistics of the operands, not on their patterns: a design is found again for other patterns
+that look alike, and then costs little more than a look at them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import Choice, Derived, Given, Output, Program, Stack, Statement, Strided, nest_order
+from gossamer.compiler.loops.schedule import TURN, schedule
+from gossamer.compiler.run.args import Arg
+from gossamer.compiler.run.cache import DESIGNS
+from gossamer.compiler.run.lengths import LONG, longest
+from gossamer.compiler.run.tiling import Tiling, tiling
+from gossamer.compiler.run.views import C_TYPES, View, fans_for, native, repacked, stack_for
+from gossamer.formats import Format
+from gossamer.formats.base import check_size
+
+_SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates up to which a workspace is dense, with one or two levels of bits
+_CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
+
+
+class _Known(NamedTuple):
+    """What a design decided, for operands that look like those that it was made for."""
+
+    choice: Choice
+    program: Program
+    orders: tuple[tuple[int, ...] | None, ...]  # of operands that are repacked
+    sizes: dict[str, int]
+
+
+class Design:
+    """The views, loops and program of a statement; ``out`` is "dense", the number of an operand, or a format."""
+
+    def __init__(
+        self,
+        statement: Statement,
+        args: Sequence[Arg],
+        sizes: dict[str, int],
+        dtype: torch.dtype,
+        out: str | int | Format,
+    ) -> None:
+        self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
+        self.tiling: Tiling | None = None
+        self.orders: list[tuple[int, ...] | None] = [None] * len(args)
+        self.views: list[View | None] = [self._view(k) for k in range(len(args))]
+        key = self._key()
+        known: _Known | None = DESIGNS.get(key)
+        if known is not None and self._repeat(known):
+            return
+        self._keep_whole()
+        self.choice = self._choose()
+        self.tiling = self._tile()
+        self.program = self._program()
+        if self.tiling is None:
+            DESIGNS.keep(key, _Known(self.choice, self.program, tuple(self.orders), self.sizes))
+
+    # -- designs that are known
+
+    def _key(self) -> Hashable:
+        """All that a design depends on: entries below a position to two digits, and nothing else of a pattern."""
+        looks: list[Hashable] = []
+        for arg, view in zip(self.args, self.views, strict=True):
+            if view is None or arg.structure is None:
+                looks.append((arg.vars, arg.shape, arg.stride, arg.structure is None))
+                continue
+            kinds = tuple(array.dtype for array in view.arrays.values())
+            fans = tuple(float(f"{fan:.1e}") for fan in view.fans)
+            looks.append((arg.vars, arg.shape, arg.structure.format, kinds, fans, view.index is None))
+        return "design", self.statement, tuple(looks), tuple(self.sizes.items()), self.dtype, self.out
+
+    def _repeat(self, known: _Known) -> bool:
+        """Take a known design; False if a sum is long here and was not there."""
+        views, sizes = self.views, self.sizes
+        self.views = list(views)
+        for k, order in enumerate(known.orders):
+            if order is not None:
+                self._repack(k, order)
+        self.choice, self.program, self.sizes = known.choice, known.program, dict(known.sizes)
+        if self._long() == self.program.long:
+            return True
+        self.views, self.sizes, self.orders = views, sizes, [None] * len(views)
+        return False
+
+    def _repack(self, k: int, order: tuple[int, ...] | None = None) -> None:
+        """Take an operand in compressed levels, with its dimensions in this order."""
+        arg = self.args[k]
+        assert arg.structure is not None
+        order = order or tuple(range(len(arg.shape)))
+        self.orders[k], self.views[k] = order, repacked(arg.structure, order)
+
+    # -- operands
+
+    def _view(self, k: int) -> View | None:
+        arg = self.args[k]
+        if arg.structure is None or arg.structure.plain:
+            return None
+        found = native(arg.structure)
+        return found if found is not None else repacked(arg.structure, tuple(range(len(arg.shape))))
+
+    def _keep_whole(self) -> None:
+        """A dimension may be cut into blocks only where no other sparse operand, and no sparse output, shares it."""
+        shared = [v for k, a in enumerate(self.args) if self.views[k] is not None for v in a.vars]
+        shared += list(self.statement.output) if isinstance(self.out, Format) else []
+        for k, (arg, view) in enumerate(zip(self.args, self.views, strict=True)):
+            if view is None or arg.structure is None:
+                continue
+            cut = view.cut and any(shared.count(v) > 1 for v in arg.vars)
+            loose = any(not level.walk.ordered for level in view.levels if level.walk) and len(set(arg.vars)) < len(
+                arg.vars
+            )
+            if cut or loose:
+                self._repack(k)
+
+    def loop_vars(self, k: int, view: View) -> tuple[str, ...]:
+        """Loop variables of an operand's levels: its indices, with numbers where they are cut."""
+        own = self.args[k].vars
+        count = [d for d, _ in view.parts]
+        return tuple(
+            self.tiling.tile if d < 0 and self.tiling else own[d] if count.count(d) == 1 else f"{own[d]}.{n}"
+            for n, (d, _) in enumerate(view.parts)
+        )
+
+    def derived(self) -> tuple[Derived, ...]:
+        found = []
+        for k, view in enumerate(self.views):
+            if view is None or not view.cut:
+                continue
+            loops = self.loop_vars(k, view)
+            for d, name in enumerate(self.args[k].vars):
+                parts = tuple((v, w) for v, (dim, w) in zip(loops, view.parts, strict=True) if dim == d)
+                if len(parts) > 1:
+                    found.append(Derived(name, parts, d in view.guards))
+                    self.sizes |= {v: view.sizes[loops.index(v)] for v, _ in parts}
+        return tuple(found)
+
+    def _given(self, k: int, view: View | None) -> Given:
+        arg = self.args[k]
+        count = 1.0
+        for size in arg.shape:
+            count *= size
+        if view is None:
+            strides = arg.strides
+            ones = [v for v, s in zip(arg.vars, strides, strict=True) if s == 1]
+            return Given(Strided(arg.vars, max(ones, key=lambda v: self.sizes[v], default=None)), (), count)
+        assert arg.structure is not None
+        places = torch.Size(arg.structure.value_shape).numel()  # padding is walked too
+        return Given(view.stack(self.loop_vars(k, view)), view.fans, float(places))
+
+    # -- the schedule
+
+    def _output(self, unit: str | None = None) -> Output:
+        own = self.statement.output
+        if self.out == "dense":
+            return Output("dense", own, unit or (own[-1] if own else None))
+        if isinstance(self.out, int):
+            tile = (self.tiling.tile,) if self.tiling and self.tiling.view else ()
+            return Output("pattern", (*tile, *self.args[self.out].vars), None, self.out)
+        assert isinstance(self.out, Format)
+        check_size(tuple(self.sizes[v] for v in own), f"the result of {self.statement}, of shape")
+        stored = own if self.out.order is None else tuple(own[d] for d in self.out.order)
+        levels = self.out.stack(len(own))
+        rows = len(own) > 1 and all(level.full for level in levels[:-1]) and not levels[-1].full
+        rows = rows and levels[-1].arrays == ("pos", "crd") and max(self.sizes[v] for v in own) < 2**31
+        return Output("rows" if rows else "keys", stored)
+
+    def _choose(self) -> Choice:
+        derived = self.derived()
+        given = [self._given(k, view) for k, view in enumerate(self.views)]
+        best = self._scheduled(given, derived)
+        if derived and best is None:
+            for k, view in enumerate(self.views):
+                if view is not None and view.cut:
+                    self._repack(k)
+            return self._choose()
+        for k, view in enumerate(self.views):  # would it pay to sort an operand in another order?
+            if view is None or view.cut or len(self.args[k].shape) < 2:
+                continue
+            for order in self._orders(k, view):
+                trial = [self._turned(k, order) if j == k else g for j, g in enumerate(given)]
+                found = self._scheduled(trial, derived)
+                if found is None:
+                    continue
+                found = replace(found, cost=found.cost + TURN * given[k].count)
+                if best is None or found.cost < best.cost:
+                    best, given = found, trial
+                    self._repack(k, order)
+                    given[k] = self._given(k, self.views[k])
+        if best is None:
+            return self._all_searchable()
+        return best
+
+    def _all_searchable(self) -> Choice:
+        """Repack everything: compressed levels can be walked and searched in any order of loops."""
+        for k, view in enumerate(self.views):
+            if view is not None:
+                self._repack(k)
+        found = self._scheduled([self._given(k, view) for k, view in enumerate(self.views)], ())
+        if found is None:
+            raise NotImplementedError(f"no order of loops computes {self.statement}")
+        return found
+
+    def _orders(self, k: int, view: View) -> list[tuple[int, ...]]:
+        now = tuple(d for d, _ in view.parts)
+        n = len(now)
+        every = itertools.permutations(range(n)) if n <= 3 else [tuple(range(n)), tuple(reversed(range(n)))]
+        return [order for order in every if order != now]
+
+    def _turned(self, k: int, order: tuple[int, ...]) -> Given:
+        arg = self.args[k]
+        assert arg.structure is not None
+        nnz = arg.structure.nnz
+        like = View(
+            stack_for(order, arg.shape, nnz), _NO_ARRAYS, (), tuple((d, 1) for d in order), frozenset(), (), None
+        )
+        return Given(like.stack(self.loop_vars(k, like)), fans_for(order, arg.shape, nnz), float(nnz))
+
+    def _scheduled(self, given: list[Given], derived: tuple[Derived, ...]) -> Choice | None:
+        s, output = self.statement, self._output()
+        sizes, stacks = tuple(self.sizes.items()), tuple(given)
+        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce)
+        if output.kind != "rows":
+            return found
+        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce)
+        return other if found is None or (other is not None and other.cost < found.cost) else found
+
+    def _tile(self) -> Tiling | None:
+        """Cut the loops of a result that has an operand's entries, where that pays."""
+        if not isinstance(self.out, int) or self.statement.reduce != "sum" or self.derived():
+            return None
+        if (view := self.views[self.out]) is None or view.cut:
+            return None
+        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype)
+        if found is None:
+            return None
+        self.args = [found.cut(arg) for arg in self.args]
+        self.sizes |= {found.part: found.parts} if found.parts > 1 else {}
+        self.sizes[found.var] = found.turns
+        if found.view is not None:
+            self.views[self.out] = found.view
+            self.sizes[found.tile] = found.view.sizes[0]
+        return found
+
+    # -- the program
+
+    def _program(self) -> Program:
+        choice, s = self.choice, self.statement
+        last = choice.order[-1] if choice.order else None
+        operands: list[Stack | Strided] = []
+        for k, view in enumerate(self.views):
+            operand = self._given(k, view).operand
+            if k in choice.copies and isinstance(operand, Strided):
+                operand = Strided(operand.vars, last)
+            operands.append(operand)
+        unit = choice.strip if choice.strip in s.output else None
+        output = self._output(unit)
+        if output.kind == "rows" and choice.method == "sort":
+            output = Output("keys", output.vars)
+        if output.kind == "rows" and choice.order[: len(output.vars) - 1] != output.vars[:-1]:
+            output = Output("keys", output.vars)
+        derived = tuple(d for d in self.derived())
+        program = Program(s, s.tree, tuple(operands), output, choice.order, C_TYPES[self.dtype], choice.strip, derived)
+        order = nest_order(choice, program.out_vars, self._outside(choice))
+        workspace = None
+        if choice.method == "workspace":
+            size = self.sizes[output.vars[-1]]
+            workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
+        program = replace(program, order=order, workspace=workspace, long=self._long())
+        if (t := self.tiling) is None:
+            return program
+        return replace(program, order=(*t.outside, *order), outside=t.outside, turns=((t.var, t.turns),))
+
+    def _long(self) -> bool:
+        """May a sum have so many terms that it must be made of blocks?"""
+        if self.statement.reduce not in ("sum", "mean"):
+            return False
+        walks = [None if v is None else (v, self.loop_vars(k, v)) for k, v in enumerate(self.views)]
+        out = {
+            *self.statement.output,
+            *(v for d in self.derived() if d.var in self.statement.output for v, _ in d.parts),
+        }
+        summed = {v: self.sizes[v] for v in self.choice.order if v not in out}
+        return longest(self.statement.tree, walks, summed) > LONG
+
+    def _outside(self, choice: Choice) -> bool:
+        """Is an ordinary operand too large for the cache, so that a strip of it should serve all rows?"""
+        if choice.strip is None or self.sizes[choice.strip] < 128:
+            return False
+        bytes_each = torch.empty((), dtype=self.dtype).element_size()
+        wide = [a for k, a in enumerate(self.args) if self.views[k] is None and choice.strip in a.vars]
+        return any(bytes_each * torch.Size(a.shape).numel() > _CACHE for a in wide)
+
+
+class _NoArrays(dict):
+    """Stands for index arrays that are not made yet: int32 by any name."""
+
+    def __missing__(self, name: str) -> Tensor:
+        return torch.empty(0, dtype=torch.int32)
+
+
+_NO_ARRAYS = _NoArrays()

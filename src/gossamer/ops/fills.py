@@ -1,0 +1,58 @@
+"""einsum with another value than 0 where nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import interpret, parse
+from gossamer.compiler.language.semiring import semiring
+from gossamer.compiler.run.calls import plan_for
+from gossamer.core.tensor import SparseTensor, tracked
+from gossamer.formats import Dense, Format
+from gossamer.native import BuildError
+from gossamer.ops import operands
+from gossamer.ops.ready import ORDINARY
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def filled(expression: str, tensors: Sequence[Tensor], out: Format | None, fill: float) -> Tensor:
+    """Compute an expression over operands whose values are ``fill`` where nothing is stored; the result is dense.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.tensor([[0., 3.], [4., 0.]]), gs.CSR())
+    >>> filled("ij -> i", [a], None, 1.0)
+    tensor([4., 5.])
+    """
+    if out is not None and not isinstance(out, Dense):
+        raise ValueError(f"{expression!r}: a result with fill={fill} is dense, so it can't be in {out}")
+    operands.check(expression, tensors)
+    statement = parse(expression, [t.dim() for t in tensors])
+    sizes = operands.sizes_of(expression, statement, tensors)
+    dtype = tensors[0].dtype
+    if not dtype.is_floating_point:
+        raise TypeError(f"{expression!r}: fill={fill} needs floating-point operands, not {str(dtype)[6:]}")
+    inner = semiring(statement, fill)
+    ordinary = all(type(t._values if isinstance(t, SparseTensor) else t) in ORDINARY for t in tensors)
+    sparse = [t for t in tensors if isinstance(t, SparseTensor)]
+    walks = bool(sparse) and not any(t.structure.plain for t in sparse)  # a plain one has zeros where nothing is stored
+    if inner is not None and walks and ordinary and tensors[0].device.type == "cpu":
+        if not any(tracked(t) for t in tensors):
+            compute = torch.float32 if dtype in _HALF else dtype
+            inner, prepared = operands.prepare(inner, tensors, sizes, compute)
+            try:
+                plan = plan_for(inner, [p.arg() for p in prepared], sizes, compute, "dense")
+                return plan([p.values for p in prepared])[0].to(dtype)
+            except BuildError:
+                pass  # no compiler: dense copies do
+    return interpret(statement, [_dense(t, fill) for t in tensors])
+
+
+def _dense(tensor: Tensor, fill: float) -> Tensor:
+    """A dense copy, with a gradient at what is stored."""
+    return torch.where(tensor.mask(), tensor.to_dense(), fill) if isinstance(tensor, SparseTensor) else tensor

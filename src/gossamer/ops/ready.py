@@ -1,0 +1,145 @@
+"""Calls like one before: kept with everything that was decided, so that they cost little more than their kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gossamer.compiler import Statement
+from gossamer.compiler.run.args import Arg
+from gossamer.compiler.run.cache import DESIGNS, PLANS
+from gossamer.compiler.run.crossover import dense_wins, setting
+from gossamer.compiler.run.plans import Plan
+from gossamer.core.tensor import SparseTensor, tracked
+from gossamer.formats import Format, Structure
+
+ORDINARY = (Tensor, torch.nn.Parameter)
+_FEW = 1 << 20  # places of a sparse result whose format does not depend on the number of entries
+
+
+class Recipe(NamedTuple):
+    """What a call decides before it plans: the same for all patterns, of given formats, shapes and types."""
+
+    statement: Statement
+    vars: tuple[tuple[str, ...], ...]
+    sizes: dict[str, int]
+    dtype: torch.dtype
+    form: str | int | Format
+
+    @property
+    def general(self) -> bool:
+        """Does the form of the result follow from formats and shapes alone?"""
+        if isinstance(self.form, Format):
+            return math.prod(self.sizes[v] for v in self.statement.output) <= _FEW
+        return self.form == "dense"
+
+    def nbytes(self) -> int:
+        """Bytes of the tensors in it."""
+        return 0
+
+    def plan(self, tensors: Sequence[Tensor]) -> Plan:
+        """Plan a call on these tensors."""
+        args = [
+            Arg(vars, t._structure, t._structure.shape)
+            if isinstance(t, SparseTensor)
+            else Arg(vars, None, tuple(t.shape), t.stride())
+            for vars, t in zip(self.vars, tensors, strict=True)
+        ]
+        return Plan(self.statement, args, dict(self.sizes), self.dtype, self.form)
+
+
+class Ready:
+    """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
+
+    def __init__(self, plan: Plan, recipe: Recipe) -> None:
+        self.plan, self.recipe = plan, recipe
+
+    def nbytes(self) -> int:
+        """Bytes that the plan keeps."""
+        return self.plan.nbytes()
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        values, structure = self.plan([t._values if isinstance(t, SparseTensor) else t for t in tensors])
+        return values if structure is None else SparseTensor(values, structure)
+
+
+class ReadyPath:
+    """Several steps: each a function of operands and results of steps before, by their numbers."""
+
+    def __init__(self, steps: Sequence[tuple[Callable[[Sequence[Tensor]], Any], tuple[int, ...]]]) -> None:
+        self.steps = tuple(steps)
+
+    def nbytes(self) -> int:
+        """Bytes that the plans keep."""
+        return sum(step.nbytes() for step, _ in self.steps if isinstance(step, Ready))
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        results = list(tensors)
+        for step, numbers in self.steps:
+            results.append(step([results[n] for n in numbers]))
+        return results[-1]
+
+
+def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
+    """The key under which the plan of a call is kept; empty if autograd or a trace has a part in it."""
+    key: list[Any] = [expression, out, setting()]
+    grad = torch.is_grad_enabled()
+    for t in tensors:
+        if isinstance(t, SparseTensor):
+            if grad and tracked(t):
+                return ()
+            structure, values = t._structure, t._values
+            if type(values) not in ORDINARY:
+                return ()
+            key += (id(structure), values.dtype)
+        elif type(t) in ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
+            key += (t.shape, t.stride(), t.dtype)
+        else:
+            return ()
+    return tuple(key)
+
+
+def _looks(key: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    """The key with formats, shapes and devices in the place of patterns."""
+    structures = [t._structure for t in tensors if isinstance(t, SparseTensor)]
+    patterns = [id(s) for s in structures]
+    looks: list[Any] = [(s.format, s.shape, s.device) for s in structures]
+    looks += [patterns.index(pattern) for pattern in patterns]  # equal patterns are computed in other ways
+    return ("recipe", *(part for part in key if part not in patterns), *looks)
+
+
+def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Ready | ReadyPath | None:
+    """Return what was kept for a call like this one, on these patterns or others."""
+    key = key_of(expression, tensors, out)
+    if not key:
+        return None
+    found: Ready | ReadyPath | None = PLANS.get(key)
+    if found is not None:
+        return found
+    recipe: Recipe | None = DESIGNS.get(_looks(key, tensors))
+    if recipe is None:
+        return None
+    plan = recipe.plan(tensors)
+    if dense_wins(plan):
+        return None
+    found = Ready(plan, recipe)
+    _keep(key, tensors, found)
+    return found
+
+
+def keep(expression: str, tensors: Sequence[Tensor], out: Format | None, call: Ready | ReadyPath) -> None:
+    """Keep a call as long as the patterns of its operands live."""
+    key = key_of(expression, tensors, out)
+    if key:
+        _keep(key, tensors, call)
+        if isinstance(call, Ready) and call.recipe.general:
+            DESIGNS.keep(_looks(key, tensors), call.recipe)
+
+
+def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Ready | ReadyPath) -> None:
+    owners: tuple[Structure, ...] = tuple(t._structure for t in tensors if isinstance(t, SparseTensor))
+    PLANS.keep(key, call, owners)
