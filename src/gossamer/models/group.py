@@ -64,7 +64,7 @@ class Group:
 def joined(weights: Sequence[Arrays], layout: Layout, rows: Sequence[int], cols: int) -> Arrays:
     """Return weights one below the other as one weight: all of one layout, with the same shared columns.
 
-    Values and metadata of a sparse one lie in steps of columns, each with all tiles of 64 rows: step by step they are
+    Values and metadata of a sparse one come in steps of columns, each with all tiles of 64 rows: step by step they are
     joined.
 
     Examples

@@ -33,7 +33,7 @@ class Affine(NamedTuple):
 
 @lru_cache(maxsize=256)
 def affine(text: str, operands: int) -> Affine | None:
-    """Read affine access in an expression for so many operands; None if there is none.
+    """Read affine access in an expression for this number of operands; None if there is none.
 
     Groups are words here. A ``+`` is a sum of operands wherever their number says so.
 

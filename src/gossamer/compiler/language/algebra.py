@@ -114,7 +114,7 @@ def _vanishes(tree: Tree, among: frozenset[int]) -> bool:
 
 
 def outside(tree: Tree, node: Tree | None = None) -> Tree:
-    """Return the tree without what is inside of its sums, or of this one alone: with a number in their place.
+    """Return the tree without what is inside its sums, or of this one alone: with a number in their place.
 
     Examples
     --------

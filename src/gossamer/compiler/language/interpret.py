@@ -53,7 +53,7 @@ def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _sums_first(statement: Statement, views: list[Tensor], every: list[str]) -> Statement:
-    """Compute the sums inside of the expression, the innermost first; each becomes one more operand."""
+    """Compute the sums inside the expression, the innermost first; each becomes one more operand."""
     while (node := innermost(statement.tree)) is not None:
         own = kept(statement, node)
         over = frozenset(v for k in operands(node) for v in statement.inputs[k]) - set(own)

@@ -6,8 +6,8 @@ It is that of ``torch.einsum``, and a little more::
     ij + ij -> ij             union: sums, differences, max(ij, ij), min(ij, ij)
     ij,j + i -> i             each term sums its own indices, as if all were multiplied out: A b + c
     relu(ij) * j -> ij        functions, and numbers as factors
-    relu(ik,kj + j) -> ij     a comma inside of a function contracts: k is summed before the function
-    exp(sum(ij) + i) -> i     the same, written out: sum() sums what nothing outside of it has
+    relu(ik,kj + j) -> ij     a comma inside a function contracts: k is summed before the function
+    exp(sum(ij) + i) -> i     the same, written out: sum() sums what nothing outside it has
     where(ij > 1, ij / i, 0)  conditions, comparisons (1 or 0) and quotients (0 / 0 is 0)
     max: ij -> i              another reduction: max, min or mean instead of sum; what is not stored is 0
 

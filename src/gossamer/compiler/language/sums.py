@@ -1,7 +1,7 @@
-"""Sums inside of an expression: ``relu(sum(ik * kj) + j)``, where they stand and what they sum.
+"""Sums inside an expression: ``relu(sum(ik * kj) + j)``, where they stand and what they sum.
 
-A sum takes in the indices that are neither in the output nor outside of it. ``relu(nm,mk), ko -> no`` sums m inside and
-k outside of the function.
+A sum takes in the indices that are neither in the output nor outside it. ``relu(nm,mk), ko -> no`` sums m inside and
+k outside the function.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gossamer.compiler.language.tree import Access, Op, Tree
 
 
 def kept(statement: Statement, node: Op) -> tuple[str, ...]:
-    """Return the indices inside of a sum that it leaves: those of the output, and those outside of it.
+    """Return the indices inside a sum that it leaves: those of the output, and those outside it.
 
     Examples
     --------

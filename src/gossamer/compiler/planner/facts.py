@@ -39,7 +39,7 @@ class Facts:
 
 
 def filled(balls: float, places: float) -> float:
-    """How many places are not empty after so many entries fell into them at random.
+    """How many places are not empty after this number of entries fell into them at random.
 
     Examples
     --------

@@ -23,7 +23,7 @@ class Arg(NamedTuple):
 
 
 def strides_in(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """Return strides of each dimension of a tensor that lies in memory with its dimensions in this order.
+    """Return strides of each dimension of a tensor that is stored with its dimensions in this order.
 
     Examples
     --------

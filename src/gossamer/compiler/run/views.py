@@ -98,7 +98,7 @@ class _Laid(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _laid_out(format: Format, shape: tuple[int, ...]) -> _Laid | None:
-    """What a view of a structure as it lies has in common with others of its format and shape."""
+    """What a view of a structure as stored has in common with others of its format and shape."""
     stack = format.stack(len(shape))
     if format.groups(len(shape)) != len(shape) or any(not _walkable(level) for level in stack):
         return None

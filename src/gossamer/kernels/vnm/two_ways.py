@@ -54,7 +54,7 @@ def meta_of(mask: Tensor) -> Tensor:
     return (places.long() << shifts).sum((-2, -1)).to(torch.int32).reshape(-1)
 
 
-def fill(dense: Tensor, meta: Tensor, turned: bool, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
+def fill(dense: Tensor, meta: Tensor, transposed: bool, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
     """Return the values of packed 2:4 at the places of its metadata: of a dense matrix, or of its transpose.
 
     Parameters
@@ -62,8 +62,8 @@ def fill(dense: Tensor, meta: Tensor, turned: bool, dtype: torch.dtype, out: Ten
     dense
         [rows, cols], with contiguous rows.
     meta
-        Of the dense matrix, or, if ``turned``, of its transpose.
-    turned
+        Of the dense matrix, or, if ``transposed``, of its transpose.
+    transposed
         Pack the transpose?
     dtype
         Of the values.
@@ -85,21 +85,21 @@ def fill(dense: Tensor, meta: Tensor, turned: bool, dtype: torch.dtype, out: Ten
     if out is None:
         out = torch.empty(meta.numel() * 16, dtype=dtype, device=dense.device)
     if dense.is_cuda and dtype in halves and dense.dtype in (dtype, torch.float32) and usable():
-        return _launch(dense.detach(), meta, turned, out)
-    wanted = (dense.t() if turned else dense).to(dtype).contiguous()
+        return _launch(dense.detach(), meta, transposed, out)
+    wanted = (dense.t() if transposed else dense).to(dtype).contiguous()
     empty = torch.empty(0, dtype=torch.uint8, device=dense.device)
     return out.copy_(torch.ops.gossamer.vnm_sample(wanted, empty, meta, *wanted.shape, 0, _GROUP))
 
 
-def _launch(dense: Tensor, meta: Tensor, turned: bool, out: Tensor) -> Tensor:
+def _launch(dense: Tensor, meta: Tensor, transposed: bool, out: Tensor) -> Tensor:
     dense = dense if dense.stride(1) == 1 else dense.contiguous()
-    rows, cols = dense.shape[::-1] if turned else dense.shape
+    rows, cols = dense.shape[::-1] if transposed else dense.shape
     tiles = -(-rows // TILE)
     warps = meta.numel() // 16  # 2 words a thread of 8 rows and 4 lanes: 16 rows and 8 groups
     device = dense.get_device()
     run = function(
         "vnm_fill.cu", "vnm_fill", device, "P q P P q q q q", chained=dense.is_cuda and capability(device) >= (9, 0),
-        ELEMENT=ELEMENTS[out.dtype], SOURCE=int(dense.dtype is torch.float32), TURNED=int(turned),
+        ELEMENT=ELEMENTS[out.dtype], SOURCE=int(dense.dtype is torch.float32), TURNED=int(transposed),
     )  # fmt: skip
     arguments = dense.data_ptr(), dense.stride(0), meta.data_ptr(), out.data_ptr(), rows, cols, tiles, warps
     run((-(-warps // 8), 1, 1), 256, *arguments)
@@ -125,7 +125,7 @@ class TwoWays(NamedTuple):
         return made
 
     def choose(self, mask: Tensor) -> None:
-        """Take another mask; values follow by :meth:`fill`."""
+        """Choose another mask; values follow by :meth:`fill`."""
         self.meta.copy_(meta_of(mask))
         self.back_meta.copy_(meta_of(mask.t()))
 

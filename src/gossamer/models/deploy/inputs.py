@@ -88,11 +88,11 @@ def inputs_of(call: Call, dynamic: Sequence[int]) -> list[Input]:
 
 
 def check_free(call: Call, dynamic: Sequence[int]) -> None:
-    """Raise ValueError if an example has fewer than 2 in a dimension that is to be free: torch.export would fix it."""
+    """Raise ValueError if an example has fewer than 2 in a dimension that must be free: torch.export would fix it."""
     for item, x in zip(inputs_of(call, ()), pytree.tree_leaves(tuple(call)), strict=True):
         for d in dynamic:
             if d < x.dim() and x.shape[d] < 2:
-                raise ValueError(f"dimension {d} of {item.name} is to be free: give an example with 2 or more there")
+                raise ValueError(f"dimension {d} of {item.name} must be free: give an example with 2 or more there")
 
 
 def free(module: nn.Module, call: Call, dynamic: Sequence[int]) -> Any:

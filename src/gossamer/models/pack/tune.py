@@ -41,7 +41,7 @@ class Timing:
     """False: other programs disturbed the measurement, or it gave a gain that is not possible."""
 
     def seconds(self, counts: Counts) -> float:
-        """Return what formats are compared by: the sum of so many calls of each, or, for None, the geometric mean.
+        """Return what formats are compared by: the sum of that many calls of each, or, for None, the geometric mean.
 
         The examples of a model are calls of it, so their times add up. Without any there are numbers of tokens of which
         each may come: a sum would judge by the largest alone.
@@ -213,7 +213,7 @@ def _file() -> Path:
 
 
 def known_times(key: str) -> dict[str, list[float]] | None:
-    """Return what this machine has measured under a key; None if nothing, or if it is to be measured again."""
+    """Return what this machine has measured under a key; None if nothing, or if it must be measured again."""
     return None if truth.is_measured_again() else load_known().get(key)
 
 
