@@ -40,7 +40,7 @@ class STE(Straight):
         "masked": dense products with the masked weights, everywhere. "sparse": outputs and gradients of inputs by the
         kernels of packed 2:4, for linear layers; needs ``transposable=True``. On a CPU it is right, but not faster.
     refresh
-        The number of steps between two choices of the masks. By default at every step, as published; every 40 for ``compute="sparse"``,
+        The number of steps between two choices of the masks. By default 1, as published; 40 for ``compute="sparse"``,
         where a choice costs more than a step gains.
 
     Examples
