@@ -75,3 +75,9 @@ def test_what_broadcasts_loses_its_dimension_or_has_an_index_of_its_own():
     made, ready, own = prepared("ij,ij->ij", w, row)
     assert ready[1].vars[1] == "j" and ready[1].vars[0].startswith("i.") and own[ready[1].vars[0]] == 1
     assert made.inputs[1] == ready[1].vars
+
+
+def test_where_terms_are_added_no_operand_is_summed_alone():
+    w, x = gs.from_dense(torch.eye(3), gs.CSR()), torch.ones(3, 4)
+    made, ready, own = prepared("ij + jk -> i", w, x)
+    assert ready[1].vars == ("j", "k") and own == {"i": 3, "j": 3, "k": 4} and made.inputs == (("i", "j"), ("j", "k"))
