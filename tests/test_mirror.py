@@ -28,12 +28,13 @@ def modules() -> list[Path]:
 
 
 def mirrored(module: Path) -> Path:
-    return TESTS / module.parent / f"test_{module.stem.lstrip('_')}.py"
+    return TESTS / module.parent / f"test_{module.stem.strip('_')}.py"
 
 
 def test_the_mirror_by_hand():
     assert mirrored(Path("core/copies.py")) == TESTS / "core" / "test_copies.py"
     assert mirrored(Path("patterns/_rank.py")) == TESTS / "patterns" / "test_rank.py"
+    assert mirrored(Path("__main__.py")) == TESTS / "test_main.py"
     assert Path("core/copies.py") in modules() and len(modules()) > 200
 
 

@@ -100,7 +100,7 @@ def test_headers_that_are_refused(tmp_path, page, message):
     ("data", "message"),
     [
         (b"1234567", "it is 7 bytes long, a safetensors file has at least 8"),
-        (raw(b"{}", length=3), "the header is said to be 3 bytes long, but the file has 2 after its first 8"),
+        (raw(b"{}", length=3), "the header claims to be 3 bytes long, but the file has 2 after its first 8"),
         (raw(b"[]"), "the header must start with '{'"),
         (raw(b'{"a'), "the header can't be read"),
         (raw(b"{}", b"x"), "the tensors end at byte 10 of 11: cut off, or something was added"),

@@ -57,8 +57,8 @@ def broken(pos, codes):
     [
         ([2, 2], [1, 1], "pos starts at 2, must start at 0"),
         ([0, 1], [], "pos has an odd number, every group must have an even number of steps"),
-        ([0, 2], [5, 5], "crd goes on to a coordinate outside 0 .. 8"),
-        ([0, 2], [1, 15], "crd (goes on to a coordinate outside|moves on at the end)"),
+        ([0, 2], [5, 5], "crd has a coordinate outside 0 .. 8"),
+        ([0, 2], [1, 15], "crd has a coordinate outside 0 .. 8"),
         ([0, 4], [1, 1], "crd has 16 entries, must have 32"),
     ],
 )

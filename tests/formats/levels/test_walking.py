@@ -53,8 +53,8 @@ def test_every_position_belongs_to_one_parent():
     check(Places(), {"at": ints(1, 0), "crd": ints(0, 1)}, 2, 2)
     for at, message in (
         ((0, 0), "two parents, or to none"),
-        ((0, 2), "lies outside of 0 .. 1"),
-        ((-1, 0), "outside of"),
+        ((0, 2), "lies outside 0 .. 1"),
+        ((-1, 0), "outside 0"),
     ):
         with pytest.raises(ValueError, match=message):
             check(Places(), {"at": ints(*at), "crd": ints(0, 1)}, 2, 2)
