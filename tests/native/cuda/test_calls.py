@@ -115,3 +115,37 @@ def test_tensors_are_given_back(seen):
     for _ in range(10):
         add(x, bias, 1000)
     assert users() == before
+
+
+# -- a call as Python runs it, and as launch.cpp reads it
+
+
+def test_a_call_by_hand(monkeypatch):
+    monkeypatch.setattr(calls, "tensor_map", lambda *arguments: arguments)
+    launched = []
+    x, out = torch.arange(4.0), Buffer((2, 2), (1, 2), torch.float32)
+    arguments = (Address(0), Address(0, 8), Address(1), Address(1, 8), Address(3), 7, b"last", Box(0, 4, 1, 16, 1))
+    launch = Launch(lambda *given: launched.append(given), (3, 2, 1), 64, arguments)
+    made = Call((Buffer((1,), (1,), torch.int8), out), (launch,))(x, None)
+    assert made.shape == (2, 2) and made.stride() == (1, 2) and made.dtype is torch.float32  # the last buffer
+    at = x.data_ptr()
+    # two tensors are given, the second is none; then the buffers
+    assert launched == [((3, 2, 1), 64, at, at + 8, 0, 0, made.data_ptr(), 7, b"last", (at, 4, 1, 16, 1))]
+
+
+def test_alignment():
+    call, x = Call((), (), (0, 2)), torch.zeros(8)
+    assert call.fits([x, x[1:], None]) and call.fits([x, None, x[4:]]) and not call.fits([x[1:], None, None])
+
+
+def test_words_by_hand(monkeypatch):
+    monkeypatch.setattr(calls, "primary_context", lambda device: ctypes.c_void_p(99))
+    run = SimpleNamespace(parameters="P i 128s", handle=5, shared=48, chained=True)
+    launch = Launch(run, (3, 2, 1), 64, (Address(1, 4), 7, Box(0, 9, 8, 16, 2)))
+    found = calls.words(Call((Buffer((2, 3), (3, 1), torch.bfloat16),), (launch,), (0, 2)), 0)
+    assert found[:3] == [99, 0b101, 1] and found[3:9] == [15, 2, 2, 3, 2, 3] and found[9:11] == [1, 1]
+    head, rest = found[11:22], found[22:]
+    assert head == [5, 3, 2, 1, 64, 48, 1, 3, 0, 8, 12]  # and where its three parameters begin
+    count, held = rest[0], rest[1 : 1 + rest[0]]
+    assert count == 18 and held[:2] == [0, 7]  # 140 bytes in words of 8: addresses and maps are written later
+    assert rest[1 + count :] == [1, 0, 1, 4, 1, 12, 0, 9, 8, 16, 2]

@@ -1,9 +1,11 @@
 """CUDA C++ to machine code: which compiler is found, how it is asked, and what it says."""
 
+import importlib.util
 import os
 import shutil
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,3 +82,14 @@ def test_where_nvrtc_is_looked_for(monkeypatch, tmp_path):
     assert not any("builtins" in Path(path).name for path in found)
     monkeypatch.setenv("GOSSAMER_NVRTC", "/mine/libnvrtc.so")
     assert list(_libraries()) == ["/mine/libnvrtc.so"]
+
+
+def test_of_torchs_own_libraries_the_builtins_are_none(monkeypatch, tmp_path):
+    monkeypatch.delenv("GOSSAMER_NVRTC", raising=False)
+    (tmp_path / "lib").mkdir()
+    for name in ("libnvrtc-abc.so.12", "libnvrtc-builtins.so.12"):
+        (tmp_path / "lib" / name).write_text("")
+    spec = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec if name == "torch" else None)
+    assert next(_libraries()) == str(tmp_path / "lib" / "libnvrtc-abc.so.12")
+    assert not any("builtins" in path for path in _libraries())
