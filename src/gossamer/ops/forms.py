@@ -22,7 +22,7 @@ def on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int 
     """Compute without a kernel: the same result in the same format, from dense copies."""
     given = [_dense(t) for t in tensors]
     if statement.multiplies:
-        dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given))
+        dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given)).to(dtype)  # it sums int8 to int64
     else:
         dense = interpret(statement, given).to(dtype)
     if isinstance(out, Format):
