@@ -219,7 +219,7 @@ def crossover() -> dict[str, float]:
 _FIRST = """
 import time, torch, gossamer as gs
 from gossamer.compiler.run import runtime
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of
 a = gs.from_dense(torch.eye(64), gs.CSR()); x = torch.randn(64, 64)
 plan = plan_of("ik,kj->ij", [a, x]); source = plan.kernel.source
 t = time.perf_counter(); plan.kernel.functions; print(1e3 * (time.perf_counter() - t))

@@ -165,10 +165,10 @@ class Case:
 
 def types_of(statement: Any, dtypes: list[torch.dtype]) -> torch.dtype:
     """The type of a result: that of the last of its steps."""
-    from gossamer.compiler.language.steps import steps
+    from gossamer.ops.planned import path_of
 
     known = list(dtypes)
-    for step in steps(statement, [True] * len(dtypes)):
+    for step in path_of(statement, [torch.empty(0, dtype=dtype) for dtype in dtypes]):
         known.append(types(step.statement, [known[n] for n in step.operands]).result)
     return known[-1]
 

@@ -10,7 +10,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["gcn", "autoencoder", "sparse_attention"])
+@pytest.mark.parametrize("name", ["gcn", "autoencoder", "sparse_attention", "gat", "sparse_convolution"])
 def test_quick(name):
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), "--quick"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -5,7 +5,7 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler.convert import restack
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of
 from tests.formats._stacks import stored
 from tests.ops.compiled_oracle import interpreted
 

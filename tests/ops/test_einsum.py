@@ -5,7 +5,7 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler.run.cache import DESIGNS, PLANS
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of
 from tests.formats_under_test import ALL
 
 FORMATS = [*ALL[:9], gs.formats.PackedCSR(), gs.formats.PackedNear()]

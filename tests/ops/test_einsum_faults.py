@@ -319,3 +319,9 @@ def test_an_operand_that_broadcasts_does_not_give_its_entries_to_the_result():
         got = gs.einsum("...b, b, -> ...b", a, b, torch.tensor(2, dtype=dtype))
         got = got.to_dense() if isinstance(got, gs.SparseTensor) else got
         assert torch.equal(got, 2 * a.to_dense() * b.to_dense())
+
+
+def test_a_product_of_small_integers_that_broadcast_keeps_their_type():
+    x, y = torch.ones(5, 4, dtype=torch.int8), torch.ones(1, 3, 4, dtype=torch.int8)
+    got = gs.einsum("fx, fmx -> mx", x, y, out=gs.CSR())
+    assert got.dtype == torch.int8 and got.to_dense().tolist() == [[5] * 4] * 3

@@ -12,8 +12,8 @@ from benchmarks.compiler_grid import Case, draw, scorch_grid
 from gossamer.compiler import parse
 from gossamer.compiler.language.steps import steps
 from gossamer.compiler.run.calls import plan_for
-from gossamer.ops.einsum import plan_of
 from gossamer.ops.operands import prepare, sizes_of
+from gossamer.ops.plans_of import plan_of
 from tests.ops.compiled_oracle import interpreted
 
 COMPILED = 75  # cases that are built as C here; benchmarks/compiler_grid.py runs thousands

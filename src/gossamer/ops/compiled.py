@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError
+from gossamer.compiler.language.affine import affine
 from gossamer.compiler.language.notation import parse_groups
 from gossamer.compiler.run.plans import Plan
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.ops.dense import from_dense
-from gossamer.ops.einsum import einsum, plans_of
+from gossamer.ops.einsum import einsum
+from gossamer.ops.plans_of import plans_of
 
 
 class Compiled:
@@ -48,17 +50,21 @@ class Compiled:
         return self._plans
 
     def _example(self) -> list[Tensor]:
-        groups = parse_groups(self.expression)
+        found = affine(self.expression, len(self.formats))
+        groups = parse_groups(self.expression if found is None else found.expression)
         if len(groups) != len(self.formats):
             raise NotationError(
                 f"{self.expression!r} has {len(groups)} operands, but {len(self.formats)} formats are given"
             )
-        made = []
+        made: list[Tensor] = []
         generator = torch.Generator().manual_seed(0)
         for group, format in zip(groups, self.formats, strict=True):
             names = [v for name in group for v in (("_0", "_1") if name == "..." else (name,))]
             shape = [48 + 8 * (ord(v[-1]) % 5) for v in names]
             x = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.1)
+            for window in (w for w in (found.windows if found else ()) if w.operand == len(made)):
+                x = x.select(window.dim + 1, 0)  # one dimension is read at two indices
+                x = torch.cat([x] * (1 + window.stride + window.step), window.dim)
             made.append(x if isinstance(format, Dense) else from_dense(x, format))
         return made
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -11,34 +10,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.compiler import NotationError, Statement, interpret, parse
-from gossamer.compiler.language.affine import affine
+from gossamer.compiler import NotationError, Statement, parse
 from gossamer.compiler.language.statement import canonical, equation
-from gossamer.compiler.language.steps import Step, steps
-from gossamer.compiler.language.sums import innermost
+from gossamer.compiler.language.steps import Step
 from gossamer.compiler.language.types import types
-from gossamer.compiler.run.calls import Prepared, plan_for, run
+from gossamer.compiler.language.zips import zipped
+from gossamer.compiler.run.calls import plan_for, run
 from gossamer.compiler.run.crossover import dense_wins
-from gossamer.compiler.run.infer import infer, natural
-from gossamer.compiler.run.plans import Plan
 from gossamer.core.interop import from_torch
 from gossamer.core.tensor import (
     SparseTensor,
     WantsDenseGradient,
     build,
-    gather,
     tracked,
     wants_dense_gradient,
 )
-from gossamer.formats import COO, Dense, Format, as_format
+from gossamer.formats import Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
 from gossamer.ops.fills import filled
+from gossamer.ops.forms import converted, form_for, is_traced, on_dense
 from gossamer.ops.into import into
-from gossamer.ops.planned import form_of, planned
-from gossamer.ops.ready import ORDINARY, Ready, ReadyPath, Recipe, keep, known
+from gossamer.ops.planned import form_of, path_of, patterns_of, planned
+from gossamer.ops.ready import Ready, ReadyPath, Recipe, keep, known
 from gossamer.ops.traced import traced
-from gossamer.ops.windows import windowed
+from gossamer.ops.windows import plainly
 
 _LOG = logging.getLogger("gossamer")
 _HALF = (torch.float16, torch.bfloat16)
@@ -91,8 +87,8 @@ def einsum(
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
     if out is None and not fill and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
-    if isinstance(expression, str) and "+" in expression and (found := affine(expression, len(tensors))) is not None:
-        expression, tensors = found.expression, tuple(windowed(expression, found, tensors))
+    if isinstance(expression, str) and "+" in expression:
+        expression, tensors = plainly(expression, tensors)
     if fill:
         return filled(expression, tensors, None if out is None else as_format(out), fill)
     before = known(expression, tensors, out)
@@ -122,10 +118,10 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         raise NotationError(f"{expression!r}: there are no operands")
     operands.check(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
-    half = tensors[0].dtype if tensors[0].dtype in _HALF and not _traced(tensors) else None
+    half = tensors[0].dtype if tensors[0].dtype in _HALF and not is_traced(tensors) else None
     given = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
     run = _Run(expression, given, operands.sizes_of(expression, statement, tensors))
-    path = _path(statement, tensors)
+    path = path_of(statement, tensors)
     for step in path:
         run.step(step, out if step is path[-1] else None)
     if not half and all(run.ready) and any(isinstance(t, SparseTensor) for t in tensors):
@@ -134,16 +130,6 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
         keep(expression, tensors, out, single if isinstance(single, Ready) else ReadyPath(done))
     result = run.results[run.last]
     return result.to(half) if half else result
-
-
-def _path(statement: Statement, tensors: Sequence[Tensor]) -> list[Step]:
-    """The steps of a statement. Integers that meet floats wrap around before: in one step, which torch computes."""
-    if not tensors[0].dtype.is_floating_point and innermost(statement.tree) is None:
-        with contextlib.suppress(TypeError):  # its steps may be more to torch's liking
-            kinds = types(statement, [t.dtype for t in tensors])
-            if kinds.compute is None and kinds.result.is_floating_point:
-                return [Step(statement, tuple(range(len(tensors))))]
-    return steps(statement, [isinstance(t, SparseTensor) for t in tensors])
 
 
 class _Run:
@@ -160,19 +146,32 @@ class _Run:
 
     def step(self, step: Step, out: Format | None) -> None:
         """Compute a step of the statement, in one kernel or in pairs."""
-        numbers = [self._at[n] for n in step.operands]
+        self._at.append(self.whole(step.statement, [self._at[n] for n in step.operands], out))
+
+    def whole(self, statement: Statement, numbers: list[int], out: Format | None) -> int:
+        """Compute a statement: operands with one pattern are combined first, and products are planned."""
         own = [self.results[n] for n in numbers]
-        found = None if _traced(own) else planned(step.statement, own, out)
+        if is_traced(own):
+            return self.one(statement, tuple(numbers), out)
+        if (split := zipped(statement, patterns_of(own))) is not None:
+            form = form_of(statement, own, out)  # whatever is combined, the result has the same form
+            part = split.parts[0]
+            made = self.one(part.statement, tuple(numbers[k] for k in part.operands), 0)
+            rest = [numbers[k] if k >= 0 else made for k in split.operands]
+            if isinstance(form, int):  # its entries are those of the operand, or of what was combined with it
+                like = rest.index(numbers[form]) if numbers[form] in rest else len(rest) - 1
+                return self.one(split.whole, tuple(rest), like)
+            return self.whole(split.whole, rest, form)
+        found = planned(statement, own, out)
         if found is None:
-            self._at.append(self.one(step.statement, tuple(numbers), out))
-            return
-        form = form_of(step.statement, own, out)
+            return self.one(statement, tuple(numbers), out)
+        form = form_of(statement, own, out)
         for pair in found.steps:
             target: Format | int | None = Dense() if pair.makes == "dense" else None
             if pair is found.steps[-1]:
                 target = pair.operands.index(form) if isinstance(form, int) else form
             numbers.append(self.one(pair.statement, tuple(numbers[n] for n in pair.operands), target))
-        self._at.append(numbers[-1])
+        return numbers[-1]
 
     def one(self, statement: Statement, numbers: tuple[int, ...], out: Format | int | None) -> int:
         """Compute a statement, unless it was computed already; return the number of its result."""
@@ -201,27 +200,27 @@ def _computed(
     kinds = types(statement, [t.dtype for t in tensors])
     sparse = any(isinstance(t, SparseTensor) for t in tensors)
     if not sparse:
-        again = partial(_on_dense, statement, out=out, dtype=kinds.result)
+        again = partial(on_dense, statement, out=out, dtype=kinds.result)
         return again(tensors), again
     if tensors[0].device.type != "cpu" or kinds.compute is None:
-        return _on_dense(statement, tensors, out, kinds.result), None
-    if _traced(tensors):
+        return on_dense(statement, tensors, out, kinds.result), None
+    if is_traced(tensors):
         assert not isinstance(out, int)
         made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
-        return (_on_dense(statement, tensors, out, kinds.result) if made is None else made), None
+        return (on_dense(statement, tensors, out, kinds.result) if made is None else made), None
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
-        return _on_dense(statement, tensors, Dense() if out is None else out, kinds.result), None
+        return on_dense(statement, tensors, Dense() if out is None else out, kinds.result), None
     sizes = operands.sizes_of(expression, statement, tensors)
     inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
     try:
-        form, after = _form(inner, prepared, out)
+        form, after = form_for(inner, prepared, out)
         plan = plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form)
         if dense_wins(plan):
             return torch.einsum(equation(inner), *(p.dense() for p in prepared)).to(kinds.result), None
         values, structure = run(inner, prepared, sizes, form)
     except BuildError as error:
         _without_compiler(str(error))
-        return _on_dense(statement, tensors, out, kinds.result), None
+        return on_dense(statement, tensors, out, kinds.result), None
     values = values.to(kinds.result)
     as_they_are = after is None and all(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
@@ -229,108 +228,4 @@ def _computed(
     )
     ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, kinds.compute, form))
     result = values if structure is None else build(values, structure)
-    return (result if after is None else _converted(result, after)), ready if as_they_are else None
-
-
-def _on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, dtype: torch.dtype) -> Any:
-    """Compute without a kernel: the same result in the same format, from dense copies."""
-    given = [_dense(t) for t in tensors]
-    if statement.multiplies:
-        dense = torch.einsum(equation(statement), *(t.to(dtype) for t in given))
-    else:
-        dense = interpret(statement, given).to(dtype)
-    if isinstance(out, Format):
-        return _converted(dense, out)
-    if not any(isinstance(t, SparseTensor) and t.dim() for t in tensors):
-        return dense
-    form = operands.inferred(statement, tensors) if out is None else out
-    if isinstance(form, int):
-        like = tensors[form]
-        assert isinstance(like, SparseTensor)
-        return build(gather(dense, like.structure), like.structure)
-    return dense if _traced(tensors) else _converted(dense, form)  # a trace can't count the entries of a new pattern
-
-
-def _traced(tensors: Sequence[Tensor]) -> bool:
-    """Is this a trace, whose tensors have no memory to point to?"""
-    values = [t._values if isinstance(t, SparseTensor) else t for t in tensors]
-    return torch.compiler.is_compiling() or any(type(v) not in ORDINARY for v in values)
-
-
-def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
-    """Return the plan by which a call would be computed, of its first step if there are several; None if torch does."""
-    return next(iter(plans_of(expression, tensors, out)), None)
-
-
-def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> list[Plan]:
-    """Return the plans of a call's steps, as far as their operands are known before; none if torch computes it."""
-    statement = parse(expression, [t.dim() for t in tensors])
-    known: list[Tensor | None] = [t.detach() for t in tensors]
-    found: list[Plan] = []
-    target = None if out is None else as_format(out)
-    path = _path(statement, tensors)
-    for step in path:
-        own = [known[n] for n in step.operands]
-        last = target if step is path[-1] else None
-        if any(t is None for t in own):
-            known.append(None)
-            continue
-        pairs = planned(step.statement, own, last)  # type: ignore[arg-type]
-        if pairs is None:
-            known.append(_stand_in(expression, step.statement, own, last, found))  # type: ignore[arg-type]
-            continue
-        form = form_of(step.statement, own, last)  # type: ignore[arg-type]
-        for pair in pairs.steps:
-            parts = [own[n] for n in pair.operands]
-            makes: Format | int | None = Dense() if pair.makes == "dense" else None
-            if pair is pairs.steps[-1]:
-                makes = pair.operands.index(form) if isinstance(form, int) else form
-            missing = any(t is None for t in parts)
-            own.append(None if missing else _stand_in(expression, pair.statement, parts, makes, found))  # type: ignore[arg-type]
-        known.append(own[-1])
-    return found
-
-
-def _stand_in(
-    expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, plans: list[Plan]
-) -> Tensor | None:
-    """Append the plan of a statement; return a tensor like its result, or None if its pattern is not known."""
-    kinds = types(statement, [t.dtype for t in tensors])
-    sizes = operands.sizes_of(expression, statement, tensors)
-    shape = [sizes[v] for v in statement.output]
-    if not any(isinstance(t, SparseTensor) for t in tensors) or kinds.compute is None:
-        return torch.empty(shape, dtype=kinds.result)
-    with torch.no_grad():
-        inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
-        form, _ = _form(inner, prepared, out)
-        plans.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
-    if form == "dense":
-        return torch.empty(shape, dtype=kinds.result)
-    structure = prepared[form].structure if isinstance(form, int) else None
-    return None if structure is None else SparseTensor(torch.empty(structure.value_shape), structure)
-
-
-def _dense(t: Tensor) -> Tensor:
-    return t.to_dense() if isinstance(t, SparseTensor) else t
-
-
-def _converted(result: Tensor, out: Format | None) -> Any:
-    from gossamer.ops.dense import from_dense
-
-    if out is None or isinstance(out, Dense):
-        return _dense(result)
-    return result.to_format(out) if isinstance(result, SparseTensor) else from_dense(result, out)
-
-
-def _form(
-    statement: Statement, prepared: Sequence[Prepared], out: Format | int | None
-) -> tuple[str | int | Format, Format | None]:
-    """Return what the kernel makes, and the format into which that is converted afterwards, if it is."""
-    inferred = infer(statement, [p.structure for p in prepared]) if not isinstance(out, int) else out
-    target: int | Format = inferred if out is None else out
-    if isinstance(out, Format) and isinstance(inferred, int) and prepared[inferred].structure.format == out:  # type: ignore[union-attr]
-        target = inferred
-    after: Format | None = None
-    if isinstance(target, Format) and not isinstance(target, Dense) and not natural(target, len(statement.output)):
-        after, target = target, inferred if isinstance(inferred, int) else COO() if statement.output else Dense()
-    return ("dense" if isinstance(target, Dense) else target), after
+    return (result if after is None else converted(result, after)), ready if as_they_are else None

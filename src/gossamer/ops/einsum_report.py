@@ -9,6 +9,7 @@ from torch import Tensor
 
 from gossamer.compiler import parse
 from gossamer.compiler.language.algebra import renumber
+from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.language.steps import Step, steps
 from gossamer.compiler.language.tree import operand_name, show
 from gossamer.compiler.planner.pairs import Pair, Planned
@@ -16,8 +17,9 @@ from gossamer.compiler.planner.search import Way
 from gossamer.compiler.run.crossover import dense_wins
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, as_format
-from gossamer.ops.einsum import plans_of
 from gossamer.ops.planned import planned
+from gossamer.ops.plans_of import plans_of
+from gossamer.ops.windows import plainly
 
 
 class Report(NamedTuple):
@@ -27,7 +29,7 @@ class Report(NamedTuple):
     text: str
 
 
-def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Report:
+def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None, fill: float = 0.0) -> Report:
     """Describe a call of :func:`gossamer.einsum`; nothing is computed.
 
     Examples
@@ -38,10 +40,16 @@ def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None
     >>> print(text.splitlines()[0])
     in 2 steps, A (B C): about 0.0 ms of one core
     """
+    expression, tensors = plainly(expression, tensors)
     if not any(isinstance(t, SparseTensor) for t in tensors):
         return Report("torch", "no operand is sparse, so torch computes it")
     if any(t.device.type != "cpu" for t in tensors):
         return Report("fallback", "the compiler writes code for the CPU, so other devices compute on dense copies")
+    if fill:
+        inner = semiring(parse(expression, [t.dim() for t in tensors]), fill)
+        if inner is None:
+            return Report("fallback", f"computed on dense copies with {fill} where nothing is stored")
+        return Report("compiled", f"{inner}: over stored entries alone, {fill} where there are none")
     plans = plans_of(expression, tensors, out)
     lines = list(_orders(expression, tensors, None if out is None else as_format(out)))
     if not plans:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from gossamer.core import table
@@ -90,9 +91,11 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     )
 
 
-def _of_einsum(expression: str, *tensors: Any, out: Any = None) -> Explanation:
+def _of_einsum(expression: str, *tensors: Any, out: Any = None, beta: float = 0.0, fill: float = 0.0) -> Explanation:
     formats = tuple(str(t.format).partition("(")[0] if isinstance(t, SparseTensor) else "Dense" for t in tensors)
-    found = report(expression, tensors, out)
+    if isinstance(out, torch.Tensor):  # the result is added to it
+        out = out.format if isinstance(out, SparseTensor) else None
+    found = report(expression, tensors, out, fill)
     return Explanation("gs.einsum", formats, found.how, name_of(einsum), found.text)
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from gossamer.compiler import Statement
+from gossamer.compiler.language.steps import Step, steps
+from gossamer.compiler.language.sums import innermost
+from gossamer.compiler.language.types import types
 from gossamer.compiler.planner.facts import Facts, rounded
 from gossamer.compiler.planner.pairs import Planned, plan, product_of
+from gossamer.compiler.run.flat import whole
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Dense, Format
+from gossamer.formats import Dense, Format, Structure
 from gossamer.ops.operands import inferred
 
 
@@ -44,6 +49,28 @@ def planned(statement: Statement, tensors: Sequence[Tensor], out: Format | None)
     return plan(statement, facts, form if isinstance(form, int) else -1, not isinstance(form, Dense))
 
 
+def patterns_of(tensors: Sequence[Tensor]) -> list[int]:
+    """Number the patterns of tensors: equal for equal patterns, -1 for tensors without one, or with padding.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.eye(3), gs.CSR())
+    >>> patterns_of([a, torch.eye(3), 2 * a])
+    [0, -1, 0]
+    """
+    known: list[Structure] = []
+    out = []
+    for t in tensors:
+        if not isinstance(t, SparseTensor) or not t.dim() or not whole(t.structure):
+            out.append(-1)
+            continue
+        place = next((n for n, s in enumerate(known) if s.same(t.structure)), len(known))
+        known += [t.structure] if place == len(known) else []
+        out.append(place)
+    return out
+
+
 def form_of(statement: Statement, tensors: Sequence[Tensor], out: Format | None) -> int | Format:
     """Return what the result of a product is, whatever its steps: the entries of an operand, or a format."""
     form = inferred(statement, tensors)
@@ -59,3 +86,13 @@ def _sums_alone(statement: Statement, tensors: Sequence[Tensor]) -> bool:
         if isinstance(t, SparseTensor) and not set(statement.inputs[k]) <= others:
             return True
     return False
+
+
+def path_of(statement: Statement, tensors: Sequence[Tensor]) -> list[Step]:
+    """Return the steps of a statement: one, which torch computes, where integers wrap around and meet floats."""
+    if not tensors[0].dtype.is_floating_point and innermost(statement.tree) is None:
+        with contextlib.suppress(TypeError):  # its steps may be more to torch's liking
+            kinds = types(statement, [t.dtype for t in tensors])
+            if kinds.compute is None and kinds.result.is_floating_point:
+                return [Step(statement, tuple(range(len(tensors))))]
+    return steps(statement, [isinstance(t, SparseTensor) for t in tensors])

@@ -12,7 +12,8 @@ from gossamer.compiler.run.runtime import available
 from gossamer.core.look import dtype_of
 from gossamer.core.table import implements
 from gossamer.formats import Format
-from gossamer.ops.einsum import einsum, plan_of
+from gossamer.ops.einsum import einsum
+from gossamer.ops.plans_of import plan_of
 
 _TYPES = (torch.float32, torch.float64, torch.int32, torch.int64, torch.float16, torch.bfloat16)
 

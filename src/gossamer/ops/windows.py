@@ -6,11 +6,24 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from gossamer.compiler.language.affine import Affine, Window
+from gossamer.compiler.language.affine import Affine, Window, affine
 from gossamer.core.tensor import SparseTensor
 
 
-def windowed(expression: str, found: Affine, tensors: Sequence[Tensor]) -> list[Tensor]:
+def plainly(expression: str, tensors: Sequence[Tensor]) -> tuple[str, tuple[Tensor, ...]]:
+    """Return an expression and operands without affine access.
+
+    Examples
+    --------
+    >>> import torch
+    >>> plainly("k, i+k -> i", [torch.ones(2), torch.ones(5)])[0]
+    'k, i k -> i'
+    """
+    found = affine(expression, len(tensors)) if isinstance(expression, str) else None
+    return (expression, tuple(tensors)) if found is None else (found.expression, windowed(expression, found, tensors))
+
+
+def windowed(expression: str, found: Affine, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return the operands, with dimensions that are read at a sum of two indices cut into windows.
 
     The size of the offset is that of an operand that has it alone; the place goes as far as its windows fit.
@@ -33,7 +46,7 @@ def windowed(expression: str, found: Affine, tensors: Sequence[Tensor]) -> list[
         t = out[window.operand]
         t = t.to_dense() if isinstance(t, SparseTensor) else t
         out[window.operand] = _cut(expression, t, window, sizes[window.offset])
-    return out
+    return tuple(out)
 
 
 def _cut(expression: str, tensor: Tensor, window: Window, size: int) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler.run.cache import PLANS
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of
 
 PRODUCT = "ik,kj->ij"
 

@@ -5,7 +5,7 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler import interpret, parse
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of, plans_of
 
 FORMATS = [gs.CSR(), gs.CSC(), gs.COO(), gs.DCSR(), gs.CSF(), gs.BSR((2, 3)), gs.ELL(), gs.Masked()]
 ENTRYWISE = ["ij,ij->", "ij->", "ij,ij->ij", "ij + ij -> ij", "relu(ij - ij) -> ij", "max(ij, ij) ->", "sin(ij) -> ij"]
@@ -56,7 +56,8 @@ def test_what_is_flat(format):
     assert all(flat(e, *(a, b)[: e.split("->")[0].count("ij")]) for e in ENTRYWISE)
     assert flat("ij,ij->", a, gs.from_dense(b.to_dense(), format))  # another structure, the same pattern
     assert not flat("ij,ij->", a, c)  # another pattern
-    assert not flat("ij,ij->i", a, b) and not flat("ij,ij->ji", a, b)
+    for expression in ("ij,ij->i", "ij,ij->ji"):  # combined first, and walked then
+        assert [p.flat is not None for p in plans_of(expression, [a, b])] == [True, False]
     assert not flat("ij + 1 -> ij", a)  # not zero where nothing is stored
     assert not flat("max: ij ->", a) and not flat("mean: ij ->", a)
     assert not flat("ij,ij->", a, b.to_dense())

@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from gossamer.compiler.loops.machine import Machine
 from gossamer.compiler.run import tiling
-from gossamer.ops.einsum import plan_of
+from gossamer.ops.plans_of import plan_of
 
 SDDMM = "ij,ik,jk->ij"
 

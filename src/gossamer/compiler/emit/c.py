@@ -36,7 +36,7 @@ from gossamer.compiler.loops.nest import (
     While,
 )
 
-_STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 16))  # vectors in a strip, and bytes of a vector; then lane by lane
+_STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 32), (1, 16))  # vectors in a strip, and bytes of one; then lanes
 
 
 def adds(body: list[Stmt]) -> bool:

@@ -37,7 +37,7 @@ def flattened(statement: Statement, args: Sequence[Arg], sizes: dict[str, int], 
     Examples
     --------
     >>> import torch, gossamer as gs
-    >>> from gossamer.ops.einsum import plan_of
+    >>> from gossamer.ops.plans_of import plan_of
     >>> a = gs.from_dense(torch.eye(4), gs.CSR())
     >>> print(plan_of("ij,ij->", [a, 2 * a]).kernel.loops)
     # C[] = sum over entry of A[entry] * B[entry]
@@ -52,7 +52,7 @@ def flattened(statement: Statement, args: Sequence[Arg], sizes: dict[str, int], 
         return None
     first = args[sparse[0]]
     like, own = first.structure, first.vars
-    if like is None or not _whole(like) or len(set(own)) < len(own) or not set(sizes) <= set(own):
+    if like is None or not whole(like) or len(set(own)) < len(own) or not set(sizes) <= set(own):
         return None
     kept = statement.output == own and (isinstance(out, int) or out == like.format)
     if not kept and (statement.output or out != "dense"):
@@ -69,7 +69,7 @@ def flattened(statement: Statement, args: Sequence[Arg], sizes: dict[str, int], 
     return Flat(inner, flat, {_ENTRY: entries}, sparse[0])
 
 
-def _whole(structure: Structure) -> bool:
-    """Is every value an entry?"""
+def whole(structure: Structure) -> bool:
+    """Return whether every value is an entry."""
     format, shape = structure.format, structure.shape
     return not structure.plain and not format.pads(shape) and all(type(x) in _WHOLE for x in format.stack(len(shape)))
