@@ -111,6 +111,23 @@ def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_an_operator_of_the_user_in_python_is_refused(tmp_path: Path) -> None:
+    @torch.library.custom_op("gossamer_test::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return 2 * x
+
+    @twice.register_fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.gossamer_test.twice(x)
+
+    with pytest.raises(gs.nn.DeployError, match="run in Python: gossamer_test::twice"):
+        gs.deploy(Model(), torch.ones(3), tmp_path / "model.pt2")
+
+
 def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._inductor import cpp_builder, exc
 
