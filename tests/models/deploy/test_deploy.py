@@ -106,7 +106,7 @@ def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
         gs.deploy(Refused(), torch.ones(3), tmp_path / "none" / "model.pt2")
     with pytest.raises(NotImplementedError, match="on a CPU; this one is on meta"):
         gs.deploy(nn.Linear(2, 2, device="meta"), torch.ones(3, 2), tmp_path / "model.pt2")
-    with pytest.raises(ValueError, match="dimension 0 of argument 0 is to be free"):
+    with pytest.raises(ValueError, match="dimension 0 of argument 0 must be free"):
         gs.deploy(nn.Linear(2, 2), torch.ones(1, 2), tmp_path / "model.pt2", dynamic=(0,))
     assert not list(tmp_path.iterdir())
 
