@@ -106,9 +106,26 @@ def test_what_cannot_be_exported_says_so(tmp_path: Path) -> None:
         gs.deploy(Refused(), torch.ones(3), tmp_path / "none" / "model.pt2")
     with pytest.raises(NotImplementedError, match="on a CPU; this one is on meta"):
         gs.deploy(nn.Linear(2, 2, device="meta"), torch.ones(3, 2), tmp_path / "model.pt2")
-    with pytest.raises(ValueError, match="dimension 0 of argument 0 is to be free"):
+    with pytest.raises(ValueError, match="dimension 0 of argument 0 must be free"):
         gs.deploy(nn.Linear(2, 2), torch.ones(1, 2), tmp_path / "model.pt2", dynamic=(0,))
     assert not list(tmp_path.iterdir())
+
+
+def test_an_operator_of_the_user_in_python_is_refused(tmp_path: Path) -> None:
+    @torch.library.custom_op("gossamer_test::twice", mutates_args=())
+    def twice(x: Tensor) -> Tensor:
+        return 2 * x
+
+    @twice.register_fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.ops.gossamer_test.twice(x)
+
+    with pytest.raises(gs.nn.DeployError, match="run in Python: gossamer_test::twice"):
+        gs.deploy(Model(), torch.ones(3), tmp_path / "model.pt2")
 
 
 def test_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,5 +51,5 @@ def test_free_dimensions() -> None:
     assert sorted(named["ids"]) == sorted(anything["args"][0]) == [0, 1]
     assert sorted(named["bias"]) == sorted(anything["kwargs"]["bias"]) == [0]
     assert free(Named(), call, ()) is None
-    with pytest.raises(ValueError, match="dimension 0 of bias is to be free: give an example with 2 or more"):
+    with pytest.raises(ValueError, match="dimension 0 of bias must be free: give an example with 2 or more"):
         check_free(Call((), {"bias": torch.ones(1)}), (0,))

@@ -151,11 +151,16 @@ def _operators(program: ExportedProgram) -> set[str]:
     """The operators of ours in the graph. Any that runs in Python is refused: the file is to run without."""
     found = {node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
     names = {target._schema.name.partition("::") for target in found if target.namespace not in ("aten", "prims")}
-    python = [f"{space}::{name}" for space, _, name in names if f"{space}/{name}/CPU" in torch.library._impls]
+    python = [f"{space}::{name}" for space, _, name in names if _runs_in_python(space, name)]
     if python:
         what = ", ".join(sorted(python))
         raise DeployError(f"these operators run in Python: {what}. Sparse layers need gs.pack_ first")
     return {name for space, _, name in names if space == "gossamer"}
+
+
+def _runs_in_python(space: str, name: str) -> bool:
+    keys = ("CPU", "CompositeExplicitAutograd", "CompositeImplicitAutograd")
+    return any(f"{space}/{name}/{key}" in torch.library._impls for key in keys)
 
 
 def _compiled(program: ExportedProgram, path: Path, about: dict[str, Any]) -> Path:
