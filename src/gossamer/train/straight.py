@@ -135,9 +135,9 @@ class Straight(Method):
 
 
 def _is_whole(layers: list[Layer]) -> bool:
-    """Is a weight one layer, stored as its matrix?"""
+    """Is a weight one layer, stored as its matrix, on one rank?"""
     first = layers[0]
-    plain = len(layers) == 1 and first.part is None and not first.inputs_first
+    plain = len(layers) == 1 and first.part is None and not first.inputs_first and not is_sharded(first.parameter)
     return plain and first.shape == (first.outputs, first.inputs) == first.source.shape
 
 
