@@ -63,6 +63,11 @@ BUILDS = {
     "bitmap_dense.cu": {"80": ELEMENTS},
     "clear.cu": {"80": [{"ITEM": item, "ELEMENT": 2} for item in (2, 4, 8)]},
     "quantize.cu": {"90a": QUANTIZE},
+    "transposable.cu": {"80": [{"ELEMENT": 2}]},
+    "vnm_fill.cu": {
+        "80": [{"ELEMENT": e, "SOURCE": s, "TURNED": t} for e in (0, 1) for s in (0, 1) for t in (0, 1)],
+        "90a": [{"ELEMENT": 1, "SOURCE": 1, "TURNED": 1}],
+    },
     "vnm_few.cu": {"80": FEW_BEFORE, "90a": FEW + WEIGHT_ONLY},
     "vnm_many.cu": {"90a": MANY + MANY_8BIT},
     "vnm_some.cu": {"90a": SOME},

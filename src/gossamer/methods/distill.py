@@ -45,6 +45,29 @@ def distill_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: T
     return total / len(student)
 
 
+def distill_attention(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
+    """Mean over layers, heads and tokens of the divergence of the student's attention from the teacher's.
+
+    Attentions are probabilities [batch, heads, tokens, tokens]; with a mask [batch, tokens] its tokens alone count.
+
+    Examples
+    --------
+    >>> import torch
+    >>> half, sure = torch.tensor([[[[0.5, 0.5]]]]), torch.tensor([[[[1.0, 0.0]]]])
+    >>> float(distill_attention([half], [half])), round(float(distill_attention([half], [sure])), 4)
+    (0.0, 0.6931)
+    """
+    if len(student) != len(teacher):
+        raise ValueError(f"the student has {len(student)} attentions, the teacher {len(teacher)}")
+    total = student[0].new_zeros(())
+    for mine, target in zip(student, teacher, strict=True):
+        least, fixed = torch.finfo(mine.dtype).tiny, target.detach()
+        gap = (fixed * (fixed.clamp(min=least).log() - mine.clamp(min=least).log())).sum(-1)
+        weight = torch.ones_like(gap) if mask is None else mask[:, None].to(gap).expand_as(gap)
+        total = total + (gap * weight).sum() / weight.sum().clamp(min=1)
+    return total / len(student)
+
+
 def _places(logits: Tensor) -> int:
     """Positions of a sequence: "batchmean" divides by the batch alone."""
     return max(logits[0, ..., 0].numel(), 1) if logits.dim() > 1 else 1
@@ -59,9 +82,10 @@ class Distill:
     ----------
     teacher
         The dense model, or None. It is put into evaluation mode and runs without gradients.
-    logits, hidden
-        Weights of the two parts. Hidden states are compared where both outputs have them
-        (``output_hidden_states=True`` in transformers), the last one where there are no logits.
+    logits, hidden, attention
+        Weights of the three parts. Hidden states are compared where both outputs have them
+        (``output_hidden_states=True`` in transformers), the last one where there are no logits; attentions likewise
+        (``output_attentions=True``), unless their weight is 0, as it is by default.
     temperature
         Of the softened class probabilities.
 
@@ -76,10 +100,16 @@ class Distill:
     """
 
     def __init__(
-        self, teacher: nn.Module | None, *, logits: float = 1.0, hidden: float = 1.0, temperature: float = 2.0
+        self,
+        teacher: nn.Module | None,
+        *,
+        logits: float = 1.0,
+        hidden: float = 1.0,
+        attention: float = 0.0,
+        temperature: float = 2.0,
     ) -> None:
         self.teacher = teacher.eval() if teacher is not None else None
-        self.logits, self.hidden, self.temperature = logits, hidden, temperature
+        self.logits, self.hidden, self.attention, self.temperature = logits, hidden, attention, temperature
 
     def __call__(self, output: Any, *args: Any, **kwargs: Any) -> Tensor:
         """The loss of `output`, which the student gave for these arguments."""
@@ -88,22 +118,25 @@ class Distill:
             return next(t for t in (mine[0], *mine[1]) if t is not None).new_zeros(())
         with torch.no_grad():
             theirs = _parts(self.teacher(*args, **kwargs))
-        loss: Tensor | None = None
+        mask, parts = kwargs.get("attention_mask"), []
         if mine[0] is not None and theirs[0] is not None and self.logits:
-            loss = self.logits * distill_logits(mine[0], theirs[0], self.temperature)
+            parts.append(self.logits * distill_logits(mine[0], theirs[0], self.temperature))
         if mine[1] and theirs[1] and self.hidden:
-            mask = kwargs.get("attention_mask")
-            part = self.hidden * distill_hidden(mine[1], theirs[1], mask)
-            loss = part if loss is None else loss + part
-        if loss is None:
-            raise ValueError("student and teacher share no logits and no hidden states to compare")
+            parts.append(self.hidden * distill_hidden(mine[1], theirs[1], mask))
+        if mine[2] and theirs[2] and self.attention:
+            parts.append(self.attention * distill_attention(mine[2], theirs[2], mask))
+        if not parts:
+            raise ValueError("student and teacher share no logits, hidden states or attentions to compare")
+        loss = parts[0]
+        for part in parts[1:]:
+            loss = loss + part
         return loss
 
 
-def _parts(output: Any) -> tuple[Tensor | None, tuple[Tensor, ...]]:
-    """Logits and hidden states of an output: a tensor is logits, a transformers output has its fields."""
+def _parts(output: Any) -> tuple[Tensor | None, tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Logits, hidden states and attentions: a tensor is logits, a transformers output has its fields."""
     if isinstance(output, Tensor):
-        return output, ()
+        return output, (), ()
     logits = getattr(output, "logits", None)
     hidden = getattr(output, "hidden_states", None) or ()
     last = getattr(output, "last_hidden_state", None)
@@ -113,4 +146,5 @@ def _parts(output: Any) -> tuple[Tensor | None, tuple[Tensor, ...]]:
         logits = output[0]
     if logits is None and not hidden:
         raise TypeError(f"can't find logits or hidden states in an output of type {type(output).__name__}")
-    return logits, tuple(hidden)
+    attentions = getattr(output, "attentions", None) or ()
+    return logits, tuple(hidden), tuple(each for each in attentions if each is not None)

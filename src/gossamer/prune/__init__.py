@@ -8,7 +8,7 @@
 [('0.weight', 0.5), ('2.weight', 0.5)]
 """
 
-from gossamer.methods.distill import Distill, distill_hidden, distill_logits
+from gossamer.methods.distill import Distill, distill_attention, distill_hidden, distill_logits
 from gossamer.prune.gram import Gram
 from gossamer.prune.methods import ByScore, Known, Method, Pruned
 from gossamer.prune.obs import OBS
@@ -26,6 +26,7 @@ __all__ = [
     "OBS",
     "ByScore",
     "Distill",
+    "distill_attention",
     "distill_hidden",
     "distill_logits",
     "Method",

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Format, Masked
+from gossamer.models.home import home_of, version_of
+from gossamer.models.masked import clear
 from gossamer.models.state import settled
 from gossamer.models.weights import Weight
 from gossamer.train import checks
@@ -85,14 +87,19 @@ class Straight(Method):
             )
         opened = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
         self._open = {key: (w, mask_of(w).clone() if self.fixed else None) for key, w in opened.items()}
+        every = self._parts()
         for key, weight in opened.items():
-            grad = _dense_gradient(weight.parameter)
-            dense = torch.zeros_like(grad)
-            for layer in self.layers:
-                if id(layer.source) == key:
+            parts = every[key]
+            if _is_whole(parts):
+                (layer,) = parts
+                dense, grad = layer.extra["dense"], self.pull(layer, weight.parameter.grad)  # type: ignore[arg-type]
+            else:
+                grad = _dense_gradient(weight.parameter)
+                dense = torch.zeros_like(grad)
+                for layer in parts:
                     layer.put(dense, layer.extra["dense"])
                     layer.put(grad, self.pull(layer, layer.matrix(grad).clone()))
-            become(weight, dense, torch.ones_like(dense, dtype=torch.bool))
+            _give(weight, dense, None)
             _give_gradient(weight.parameter, grad)
             settled(optimizer, weight.parameter)
 
@@ -100,17 +107,54 @@ class Straight(Method):
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
         refuse_nan([dense_of(weight) for weight, fixed in self._open.values() if fixed is None])
+        every = self._parts()
         for key, (weight, fixed) in self._open.items():
-            now = dense_of(weight)
-            values, mask = torch.zeros_like(now), torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed
-            for layer in self.layers:
-                if id(layer.source) == key:
-                    layer.extra["dense"] = layer.matrix(now).clone()
+            now, parts = dense_of(weight), every[key]
+            for layer in parts:
+                layer.extra["dense"] = layer.matrix(now).clone()
+            if _is_whole(parts):
+                (layer,) = parts
+                mask = self.choose(layer) if fixed is None else fixed
+                values = self.values(layer)
+            else:
+                mask = torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed
+                values = torch.zeros_like(now)
+                for layer in parts:
                     if fixed is None:
                         layer.put(mask, self.choose(layer))
                     layer.put(values, self.values(layer))
-            become(weight, values, mask)
+            _give(weight, values, mask)
             settled(optimizer, weight.parameter)
+
+    def _parts(self) -> dict[int, list[Layer]]:
+        """The layers of each weight."""
+        found: dict[int, list[Layer]] = {}
+        for layer in self.layers:
+            found.setdefault(id(layer.source), []).append(layer)
+        return found
+
+
+def _is_whole(layers: list[Layer]) -> bool:
+    """Is a weight one layer, stored as its matrix, on one rank?"""
+    first = layers[0]
+    plain = len(layers) == 1 and first.part is None and not first.inputs_first and not is_sharded(first.parameter)
+    return plain and first.shape == (first.outputs, first.inputs) == first.source.shape
+
+
+def _give(weight: Weight, values: Tensor, mask: Tensor | None) -> None:
+    """Give a weight other values and another mask, None for everything; what an optimizer has of it stays as it is."""
+    parameter: Any = weight.parameter
+    home = None if is_sharded(parameter) else home_of(parameter)
+    if home is None or home.mask is None:
+        become(weight, values, torch.ones_like(values, dtype=torch.bool) if mask is None else mask)
+        return
+    parameter.data.copy_(values)
+    if mask is None:
+        home.mask.fill_(True)
+    else:
+        home.mask.copy_(mask)
+        clear(parameter, home.mask)
+    home.version = version_of(home.mask)
 
 
 def _dense_gradient(parameter: Any) -> Tensor:

@@ -11,8 +11,7 @@ from benchmarks import lm_tables, two_ways
 from gossamer.app import bench
 from gossamer.app.bench import lm
 from gossamer.app.bench.lm_cases import METHODS, Case
-from gossamer.app.bench.lm_model import GPT, split, text_of, weights_of
-from gossamer.app.bench.lm_train import Setting, train
+from gossamer.app.bench.lm_train import Setting
 from gossamer.app.cli import main
 
 TINY = Setting(steps=3, batch=2, context=8, layers=1, device="cpu", looks=1)
@@ -23,27 +22,6 @@ def book(tmp_path: Path) -> Path:
     path = tmp_path / "book.txt"
     path.write_text("in the beginning was the word; " * 1500)
     return path
-
-
-def test_each_tenth_piece_is_held_out() -> None:
-    text = bytes(number // 4096 for number in range(11 * 4096))
-    train_part, held = split(text)
-    assert held.unique().tolist() == [9] and train_part.unique().tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]
-    with pytest.raises(ValueError, match="too short to train on"):
-        split(b"a book")
-
-
-@pytest.mark.parametrize("case", METHODS, ids=lambda case: case.name)
-def test_every_method_trains(case: Case, book: Path) -> None:
-    found, model = train(Case(case.name, case.method, case.how, case.options, width=32), TINY, text_of(book))
-    assert found["steps"] == 3 and 0 < found["bits"] < 9
-    assert found["weights"] == weights_of(model) <= weights_of(GPT(32, 1, 8))
-
-
-def test_learning_rates() -> None:
-    assert [Case("", rate="constant").schedule(300)(step) for step in (0, 299)] == [1.0, 1.0]
-    cosine = Case("").schedule(300)
-    assert cosine(0) < 0.2 and cosine(9) > 0.99 and cosine(150) == pytest.approx(0.5, abs=0.01) and cosine(299) < 1e-3
 
 
 def test_the_command_line_trains_on_a_text(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
