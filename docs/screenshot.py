@@ -2,6 +2,7 @@
 
 make docs && python docs/screenshot.py                 runs the demo first, for its report
 make docs && python docs/screenshot.py gossamer-report.html
+make docs && python docs/screenshot.py --site          only the pages of the site
 """
 
 from __future__ import annotations
@@ -22,14 +23,18 @@ LOOKS = (("desktop", 1280, 900, "light"), ("phone", 390, 844, "light"), ("dark",
 
 def main() -> None:
     """Open the pages, and keep the pictures."""
-    report = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else _demo()
+    argument = sys.argv[1] if len(sys.argv) > 1 else None
+    report = None if argument == "--site" else Path(argument).resolve() if argument else _demo()
     browser_path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser_path is None:
         raise SystemExit("there is no browser: apt-get install chromium")
-    pages = {"home": SITE / "index.html", "recipe": SITE / "recipes" / "bert-cpu.html", "report": report}
+    pages = {"home": SITE / "index.html", "recipe": SITE / "recipes" / "bert-cpu.html"}
+    if report is not None:
+        pages["report"] = report
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        _take(browser, report, ASSETS / "report.png", 1180, 1500, "light")
+        if report is not None:
+            _take(browser, report, ASSETS / "report.png", 1180, 1500, "light")
         for name, page in pages.items():
             for look, width, height, colours in LOOKS:
                 _take(browser, page, ASSETS / "looks" / f"{name}-{look}.jpg", width, height, colours)

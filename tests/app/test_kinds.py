@@ -1,20 +1,8 @@
-import pytest
+import io
 
-from gossamer.app.kinds import groups, kind_of
+from rich.console import Console
 
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("layers.0.mlp.up_proj.weight", "layers.*.mlp.up_proj.weight"),
-        ("layers.10.experts.3.w1", "layers.*.experts.*.w1"),
-        ("conv2d.weight", "conv2d.weight"),
-        ("0.weight", "*.weight"),
-        ("7", "*"),
-    ],
-)
-def test_numbers_become_stars(name, kind):
-    assert kind_of(name) == kind
+from gossamer.app.kinds import by_kind, groups
 
 
 def test_rows_of_a_kind_must_share_what_is_named():
@@ -23,3 +11,10 @@ def test_rows_of_a_kind_must_share_what_is_named():
         ("*.weight", "CSR"): 2,
         ("*.weight", "Dense"): 1,
     }
+
+
+def test_times_of_a_kind_are_added_up():
+    row = {"format": "CSR()", "sparsity": 0.5, "dense_us": 4.0, "us": 2.0, "bytes": 1, "dense_bytes": 2}
+    text = io.StringIO()
+    Console(file=text, width=120).print(by_kind([{"name": f"{i}.weight", **row} for i in range(3)]))
+    assert text.getvalue().split()[-8:] == ["*.weight", "CSR()", "3", "50.0%", "12", "6", "2.00x", "0.50x"]

@@ -114,3 +114,18 @@ def test_light_and_dark(open_page):
         luma = [sum(map(int, c[4:-1].split(","))) / 3 for c in colors[scheme]]
         assert abs(luma[0] - luma[1]) > 150  # dark on light, or light on dark
     assert colors["light"] != colors["dark"]
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_kinds_open_and_the_filter_leaves_what_fits(browser, tmp_path, width):
+    layers = [nn.Linear(8, 8, bias=False) for _ in range(20)]
+    gs.report(gs.sparsify_(nn.Sequential(*layers), "75%", format=gs.CSR()), tmp_path / "page.html", measure=False)
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.goto((tmp_path / "page.html").as_uri())
+    assert not page.locator("details li").first.is_visible()
+    page.locator("details summary").click()
+    assert page.locator("details li").first.is_visible()
+    page.locator("input.filter").fill("csr 7.weight")
+    assert page.locator("table.sorts tbody tr:visible td:first-child").all_inner_texts() == ["7.weight", "17.weight"]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()

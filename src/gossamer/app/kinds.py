@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from gossamer.report import kinds
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def kind_of(name: str) -> str:
-    """Return a name with its numbers as stars.
-
-    Examples
-    --------
-    >>> kind_of("encoder.layer.11.output.dense.weight")
-    'encoder.layer.*.output.dense.weight'
-    """
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", name)
-
-
-def groups(rows: Sequence[dict[str, Any]], *same: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    """Return rows of one kind together, in the order of the first of each; ``same``: what else they must share.
+def groups(rows: Sequence[dict[str, Any]], *same: str) -> dict[tuple[str, ...], list[dict[str, Any]]]:
+    """Return rows of one kind together; ``same``: what else they must share.
 
     Examples
     --------
@@ -30,11 +20,7 @@ def groups(rows: Sequence[dict[str, Any]], *same: str) -> dict[tuple[Any, ...], 
     >>> {kind: len(found) for kind, found in groups(rows).items()}
     {('*.weight',): 2, ('*.bias',): 1}
     """
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        key = (kind_of(row["name"]), *(str(row[name]) for name in same))
-        found.setdefault(key, []).append(row)
-    return found
+    return kinds.groups(rows, lambda row: (row["name"], *(str(row[name]) for name in same)))
 
 
 def by_kind(rows: Sequence[dict[str, Any]]) -> Table:

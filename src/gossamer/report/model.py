@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.native import Ceilings
-from gossamer.report import charts
+from gossamer.report import charts, kinds
 from gossamer.report.layers import LayerFacts
 from gossamer.report.page import Column, Html, Page, Section, group, table, tiles
 
@@ -79,7 +79,11 @@ class ModelReport:
 
     def page(self, *first: Section) -> Page:
         """Return the page; sections of your own come `first`."""
-        sections = [*first, Section("Layers", _ABOUT_LAYERS, self._layers())]
+        sections = [*first]
+        if len(self.layers) > FEW:
+            by_kind = kinds.overview(self.layers, self.tokens, len(self.models) > 1)
+            sections.append(Section("Kinds of layers", _ABOUT_KINDS, by_kind))
+        sections.append(Section("Layers", _ABOUT_LAYERS, self._layers()))
         if any(x.sparsity > 0 for x in self.layers):
             sections.append(Section("Sparsity by layer", "", charts.sparsity(self.layers, self.models)))
         if any(x.mask for x in self.layers):
@@ -102,11 +106,11 @@ class ModelReport:
         figures = []
         for model in self.models[:1] if len(self.models) == 1 else ():
             mine = [x for x in self.layers if x.model == model]
+            for case in self.tokens:
+                figures.append((f"{self.gain(case, model):.2f}x", f"layers against dense, {case}"))
             figures.append((f"{self.sparsity(model):.1%}", "of the layers' values are zero"))
             now, then = (sum(getattr(x, k) for x in mine) for k in ("bytes", "dense_bytes"))
             figures.append((_bytes(now), f"of {_bytes(then)} dense"))
-            for case in self.tokens:
-                figures.append((f"{self.gain(case, model):.2f}x", f"layers against dense, {case}"))
         if len(self.points) == 1:
             figures.append((f"{self.points[0][2]:.4g}", "accuracy"))
         return tiles(figures) if figures else Html("")
@@ -170,6 +174,8 @@ class ModelReport:
         return captured.get().rstrip()
 
 
+FEW = 12  # layers, above which there is a table of their kinds
+_ABOUT_KINDS = "Layers whose names differ in numbers only, together: times are added up. Click on a row to open it."
 _ABOUT_LAYERS = (
     "Each layer as it is against the same layer dense, run in turns in this process; the fastest run of each counts. "
     "Click on a column's title to sort."

@@ -20,3 +20,12 @@ for (const table of document.querySelectorAll("table.sorts")) {
     });
   }
 }
+
+// What is typed above a table leaves the rows that contain all of its words.
+for (const field of document.querySelectorAll("input.filter")) {
+  const rows = [...field.nextElementSibling.querySelectorAll("tbody tr")];
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+  });
+}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _HERE = Path(__file__).parent
+LONG = 12  # rows, above which a table has a field to filter them
 #: The browser itself refuses whatever a page might want from elsewhere.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
@@ -58,8 +59,11 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Html:
     )
     lines = ("".join(c.cell(v) for c, v in zip(columns, row, strict=True)) for row in rows)
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
+    many = body.count("<tr>") > LONG
+    search = '<input type="search" class="filter" placeholder="filter by name, format ..." aria-label="filter">'
     return Html(
-        f'<div class="scroll"><table class="sorts"><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table></div>'
+        f'{search if many else ""}<div class="scroll"><table class="sorts"><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 

@@ -20,6 +20,7 @@ from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack import truth
 from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
+from gossamer.models.pack.foreign import apply_masks
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
@@ -63,7 +64,8 @@ def pack_(
     Parameters
     ----------
     model
-        With weights made sparse by :func:`gossamer.sparsify_`, by training, or by zeros of another tool.
+        With weights made sparse by :func:`gossamer.sparsify_`, by training, or by zeros of another tool. Masks of
+        ``torch.nn.utils.prune`` are applied first, as by its ``remove``.
     example_inputs
         What the model is called with: a tensor, a tuple of positional or a mapping of keyword arguments. A **list** is
         several such examples: the format that is best over all of them is taken, by the sum of their times. A pair
@@ -93,6 +95,7 @@ def pack_(
     """
     from rich.console import Console
 
+    apply_masks(model)
     weights, skipped = _weights(model)
     small: dict[str, Small] = {**int8_layers(model), **quantized_layers(model)}
     for name in [
