@@ -10,15 +10,16 @@ from gossamer.models.int8 import Int8Linear, quantize_
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
 from gossamer.models.opaque import hold_
-from gossamer.models.pack.pack import PackedLayer, PackReport, pack_
+from gossamer.models.pack.pack import pack_
+from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.shrink import shrink_
 from gossamer.models.summary import Flops, Summary, count_flops, summary
 from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
-    "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "PackReport", "PackedLayer",
-    "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_", "fuse_", "pack_",
-    "hold_", "quantize_", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary",
-    "synchronize_",
+    "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample", "PackReport",
+    "PackedLayer", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_",
+    "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights",
+    "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

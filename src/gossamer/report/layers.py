@@ -19,8 +19,8 @@ from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.int8 import Int8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
+from gossamer.models.pack.examples import examples_of, shapes_of
 from gossamer.models.pack.pack import _call as call_of
-from gossamer.models.pack.pack import _shapes as shapes_of
 from gossamer.models.pack.pack import _tokens as tokens_of
 from gossamer.models.weights import all_weights
 from gossamer.ops.explain import explain
@@ -118,7 +118,8 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
     """Yield the weights of linear and convolution layers, and every other sparse one, each once."""
     weights = all_weights(model)
     measured = {n: w for n, w in weights.items() if n.endswith("weight") and _is_measured(w.module)}
-    seen = shapes_of(model, example, {name: [m for m, _ in weight.places] for name, weight in measured.items()})
+    places = {name: [m for m, _ in weight.places] for name, weight in measured.items()}
+    seen = shapes_of(model, examples_of(example), places)
     for name, weight in weights.items():
         module: Any = weight.module if name in measured else None
         if not (weight.is_sparse or (weight.places[0][1] == "weight" and _is_layer(weight.module))):

@@ -15,7 +15,7 @@ from gossamer.kernels.int8.linear import int8_linear
 from gossamer.kernels.int8.weight import Rounded, parts
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.pack import tune
-from gossamer.models.pack.tune import Timing
+from gossamer.models.pack.tune import Counts, Timing
 from gossamer.models.pack.turns import in_turns
 
 _CYCLES = {"dense": 1.0, "lookup": 1.4, "lines": 1.1}  # of 64 products of a token, on Zen 4
@@ -31,7 +31,7 @@ def int8_layers(model: nn.Module) -> dict[str, DynamicInt8Linear]:
 
 
 def fastest_layout(
-    layer: DynamicInt8Linear, shapes: Sequence[tuple[int, ...]], tuned: bool, even: bool
+    layer: DynamicInt8Linear, shapes: Sequence[tuple[int, ...]], tuned: bool, counts: Counts
 ) -> tuple[Layout, float, float]:
     """Return the fastest layout, the seconds of the layer in float32, dense, and its seconds in this layout.
 
@@ -43,21 +43,21 @@ def fastest_layout(
         Of the inputs that it sees.
     tuned
         Measure; False takes a model of the costs.
-    even
+    counts
         How the times of several shapes count: :meth:`gossamer.models.pack.tune.Timing.seconds`.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), "90%"), "int8")
-    >>> layout, dense, seconds = fastest_layout(layer, [(4, 64)], tuned=False, even=False)
+    >>> layout, dense, seconds = fastest_layout(layer, [(4, 64)], tuned=False, counts=(1,))
     >>> str(layout)
     'int8 lookup'
     """
     weight, mask = as_rounded(layer.packed)
     times = _measured(layer, weight, mask, shapes) if tuned else _guessed(weight, mask, shapes)
-    best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(even))
-    return best, times[None].seconds(even), times[best].seconds(even)
+    best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(counts))
+    return best, times[None].seconds(counts), times[best].seconds(counts)
 
 
 def _measured(

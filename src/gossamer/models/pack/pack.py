@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,14 +17,13 @@ from gossamer.models.fuse import fuse_
 from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
+from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
-from gossamer.models.pack.tune import Timing, fastest, fitting, guess, measure
+from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
+from gossamer.models.pack.tune import Counts, Timing, fastest, fitting, guess, measure
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight, all_weights
 from gossamer.progress import watched
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 #: A plain weight with at least this share of zeros was pruned by someone: it is packed too.
 _PRUNED = 0.3
@@ -34,80 +31,15 @@ _PRUNED = 0.3
 _TOKENS = (1, 16, 128)
 
 
-@dataclass(frozen=True)
-class PackedLayer:
-    """What became of one layer."""
-
-    name: str
-    shape: tuple[int, ...]
-    sparsity: float
-    tokens: tuple[int, ...]  # of a convolution: places of the output
-    format: str
-    dense_us: float
-    us: float
-    bytes: int
-    dense_bytes: int
-
-    @property
-    def gain(self) -> float:
-        """How many times faster than dense."""
-        return self.dense_us / self.us
-
-
-@dataclass(frozen=True)
-class PackReport:
-    """What :func:`gossamer.pack_` did; print it, or read ``layers``.
-
-    Examples
-    --------
-    >>> import torch, gossamer as gs
-    >>> report = gs.pack_(gs.sparsify_(torch.nn.Linear(64, 64), "90%"), tune=False)  # doctest: +ELLIPSIS
-    layer...
-    >>> [(row.name, row.shape) for row in report.layers]
-    [('weight', (64, 64))]
-    """
-
-    layers: tuple[PackedLayer, ...]
-    skipped: tuple[tuple[str, str], ...] = ()
-    measured: bool = True
-
-    @property
-    def gain(self) -> float:
-        """Dense time over packed time, of all layers together."""
-        return sum(r.dense_us for r in self.layers) / max(sum(r.us for r in self.layers), 1e-9)
-
-    def table(self) -> Table:
-        """Return the report as a rich table."""
-        from rich.table import Table  # rich takes as long to import as all of gossamer
-
-        table = Table("layer", "shape", "tokens", "format", box=None, padding=(0, 2, 0, 0))
-        for column in ("sparsity", "dense us", "packed us", "gain", "bytes"):
-            table.add_column(column, justify="right")
-        for r in self.layers:
-            shape, tokens = " x ".join(map(str, r.shape)), " ".join(map(str, r.tokens))
-            figures = (f"{r.sparsity:.1%}", f"{r.dense_us:,.0f}", f"{r.us:,.0f}", f"{r.gain:.2f}x")
-            table.add_row(r.name, shape, tokens, r.format, *figures, f"{r.bytes / max(r.dense_bytes, 1):.2f}x")
-        for name, why in self.skipped:
-            table.add_row(name, "", "", f"[dim]left as it is: {why}[/]")
-        return table
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        console = Console(width=120)
-        with console.capture() as captured:
-            console.print(self.table())
-        return captured.get().rstrip()
-
-
 def pack_(
     model: nn.Module, example_inputs: Any = None, *, tune: bool = True, show_progress: bool | None = None
 ) -> PackReport:
     """Put every sparse layer into the format that is fastest on this machine, in place; prints a table.
 
-    Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the number of
-    tokens that the example brings to the layer; the fastest stays, dense where dense wins. What was measured is kept
-    for this machine in ``$GOSSAMER_CACHE``. The results are those of the layer before, up to the order of sums.
+    Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the numbers of
+    tokens that the examples bring to the layer; the fastest stays, dense where dense wins. What was measured is kept
+    for this machine in ``$GOSSAMER_CACHE``. Then the last lines show one eager call of the model with each example, as
+    it was given and as it is now. The results are those of the layer before, up to the order of sums.
     Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
     dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
     without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
@@ -119,51 +51,68 @@ def pack_(
     model
         With weights made sparse by :func:`gossamer.sparsify_`, by training, or by zeros of another tool.
     example_inputs
-        What the model is called with: a tensor, a tuple of positional or a dict of keyword arguments. Without it,
-        layers are judged by 1, 16 and 128 tokens, which count alike: times are geometric means.
+        What the model is called with: a tensor, a tuple of positional or a mapping of keyword arguments. A **list** is
+        several such examples: the format that is best over all of them is taken, by the sum of their times. A pair
+        ``(example, weight)`` in the list counts as that many calls: ``[prompt, (one_token, 200)]``. (So a tuple of an
+        input and a number, in a list, is a pair; write ``((x, 3), 1)`` if 3 is an argument of the model.) Without
+        examples, layers are judged by 1, 16 and 128 tokens, which count alike: times are geometric means.
     tune
-        False takes the format from a model of the costs instead of a measurement.
+        False takes the format from a model of the costs and measures nothing.
     show_progress
         None: if standard error is a terminal. Stopped by Ctrl-C, each layer is packed or as it was, and all is usable.
 
     Returns
     -------
     PackReport
-        One row a layer.
+        One row a layer, and one for each example.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU()), "95%")
-    >>> report = gs.pack_(model, torch.randn(64, 256))  # doctest: +ELLIPSIS
+    >>> report = gs.pack_(model, [torch.randn(64, 256), (torch.randn(1, 256), 100)])  # doctest: +ELLIPSIS
     layer...
+    >>> report.layers[0].tokens, [example.text for example in report.examples]
+    ((1, 64), ['64 x 256', '1 x 256'])
     """
     from rich.console import Console
 
     weights, skipped = _weights(model)
     eight = int8_layers(model)
     places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
-    shapes = _shapes(model, example_inputs, places | {name: [layer] for name, layer in eight.items()})
+    examples = examples_of(example_inputs)
+    seen = shapes_of(model, examples, places | {name: [layer] for name, layer in eight.items()})
+    before = [model_seconds(model, example) for example in examples if tune]
     layers = []
     for name, weight in watched("packing", (weights | eight).items(), show_progress):
-        seen = sorted(shapes.get(name, ()))
+        shapes = sorted(seen.get(name, ())) or _usual_shapes(weight)
+        counts = tuple(seen[name][shape] for shape in shapes) if name in seen else None
         if isinstance(weight, DynamicInt8Linear):
-            seen = seen or [(count, weight.in_features) for count in _TOKENS]
-            layers.append(_pack_int8(name, weight, seen, tune, even=name not in shapes))
-            continue
-        if not isinstance(weight.module, nn.Conv2d):
-            inputs = weight.shape[0 if inputs_first(weight.module) else 1]
-            seen = seen or [(count, inputs) for count in _TOKENS]
-        if seen:
-            layers.append(_pack_one(weight, seen, tune, even=name not in shapes))
+            layers.append(_pack_int8(name, weight, shapes, tune, counts))
+        elif shapes:
+            layers.append(_pack_one(weight, shapes, tune, counts))
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
     made_sparse(model)
-    report = PackReport(tuple(layers), tuple(skipped.items()), tune)
+    measured = tuple(
+        MeasuredExample(example.text, example.weight, seconds * 1e6, model_seconds(model, example) * 1e6)
+        for example, seconds in zip(examples, before, strict=False)
+    )
+    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(report.table() if layers or skipped else "no sparse layer to pack")
     return report
+
+
+def _usual_shapes(weight: Weight | DynamicInt8Linear) -> list[tuple[int, ...]]:
+    """Shapes that a layer is judged by when no example reaches it; none for a convolution."""
+    if isinstance(weight, DynamicInt8Linear):
+        return [(count, weight.in_features) for count in _TOKENS]
+    if isinstance(weight.module, nn.Conv2d):
+        return []
+    inputs = weight.shape[0 if inputs_first(weight.module) else 1]
+    return [(count, inputs) for count in _TOKENS]
 
 
 def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
@@ -209,42 +158,6 @@ def _pruned(weight: Weight) -> bool:
     return float((weight.dense() == 0).float().mean()) >= _PRUNED
 
 
-@contextmanager
-def _watching(places: dict[str, list[nn.Module]]) -> Iterator[dict[str, set[tuple[int, ...]]]]:
-    shapes: dict[str, set[tuple[int, ...]]] = {}
-    hooks = []
-    for name, modules in places.items():
-
-        def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-            x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
-            shapes.setdefault(name, set()).add(tuple(x.shape))
-
-        hooks += [module.register_forward_pre_hook(note) for module in modules]
-    try:
-        yield shapes
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _shapes(model: nn.Module, inputs: Any, places: dict[str, list[nn.Module]]) -> dict[str, set[tuple[int, ...]]]:
-    """Return the shapes that each layer sees in one call of the model."""
-    if inputs is None:
-        return {}
-    training = {m: m.training for m in model.modules()}
-    model.eval()  # dropout would draw random numbers, batch norm would learn from the example
-    try:
-        with _watching(places) as shapes, torch.no_grad():
-            if isinstance(inputs, dict):
-                model(**inputs)
-            else:
-                model(*inputs) if isinstance(inputs, (tuple, list)) else model(inputs)
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-    return shapes
-
-
 def _call(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     bias = None if module.bias is None else module.bias.detach()
     if inputs_first(module):
@@ -255,7 +168,7 @@ def _call(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     return lambda x, weight: F.conv2d(x, weight, bias, *options)
 
 
-def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: bool) -> PackedLayer:
+def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts: Counts) -> PackedLayer:
     dense = weight.dense()
     mask = weight.mask() if weight.is_sparse else dense != 0
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
@@ -264,11 +177,11 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: b
     candidates = _candidates(weight.module, mask, dense)
     times: dict[Format, Timing]
     if tune:
-        times = measure(dense, mask, call, candidates, shapes, even)
+        times = measure(dense, mask, call, candidates, shapes, counts)
     else:
-        times = guess(dense, mask, candidates, tokens, even)
-    best = fastest(times, even)
-    before, seconds, shape = times[Dense()].seconds(even), times[best].seconds(even), tuple(dense.shape)
+        times = guess(dense, mask, candidates, tokens, counts)
+    best = fastest(times, counts)
+    before, seconds, shape = times[Dense()].seconds(counts), times[best].seconds(counts), tuple(dense.shape)
     if isinstance(best, Dense):  # as fast as dense, and still sparse: its mask is kept when it trains on
         weight.become(dense, mask, Masked())
     else:
@@ -287,11 +200,11 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, even: b
 
 
 def _pack_int8(
-    name: str, layer: DynamicInt8Linear, shapes: list[tuple[int, ...]], tune: bool, even: bool
+    name: str, layer: DynamicInt8Linear, shapes: list[tuple[int, ...]], tune: bool, counts: Counts
 ) -> PackedLayer:
     shape, mask = (layer.out_features, layer.in_features), layer.mask()
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
-    best, before, seconds = fastest_layout(layer, shapes, tune, even)
+    best, before, seconds = fastest_layout(layer, shapes, tune, counts)
     layer.repack(best)
     tokens = tuple(torch.Size(s[:-1]).numel() for s in shapes)
     times = before * 1e6, seconds * 1e6

@@ -25,6 +25,8 @@ from gossamer.patterns import recognise
 #: Of measuring, for each format and number of tokens, at least.
 SECONDS = 0.03
 _MARGIN = 1.03
+#: How often each number of tokens is multiplied; None if each counts alike.
+Counts = Sequence[float] | None
 _MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
 
 
@@ -35,18 +37,20 @@ class Timing:
     times: tuple[float, ...]
     weight: Tensor | None = None
 
-    def seconds(self, even: bool) -> float:
-        """Return what formats are compared by: the sum, or, if every number of tokens counts alike, the geometric mean.
+    def seconds(self, counts: Counts) -> float:
+        """Return what formats are compared by: the sum of so many calls of each, or, for None, the geometric mean.
 
-        The example of a model is one call of it, so its times add up. Without one there are numbers of tokens of which
-        any may come: a sum would judge by the largest alone.
+        The examples of a model are calls of it, so their times add up. Without any there are numbers of tokens of which
+        each may come: a sum would judge by the largest alone.
 
         Examples
         --------
-        >>> Timing((1e-6, 1e-4)).seconds(even=False), round(Timing((1e-6, 1e-4)).seconds(even=True), 9)
-        (0.000101, 1e-05)
+        >>> Timing((1e-6, 1e-4)).seconds((10, 1)), round(Timing((1e-6, 1e-4)).seconds(None), 9)
+        (0.00011, 1e-05)
         """
-        return math.exp(sum(map(math.log, self.times)) / len(self.times)) if even else sum(self.times)
+        if counts is None:
+            return math.exp(sum(map(math.log, self.times)) / len(self.times))
+        return sum(count * seconds for count, seconds in zip(counts, self.times, strict=True))
 
     @property
     def tensor(self) -> Tensor:
@@ -76,17 +80,17 @@ def fitting(mask: Tensor) -> list[Format]:
     return [*found, *(format for format in special if isinstance(format, PackedNM | BSR))]
 
 
-def fastest(times: dict[Format, Timing], even: bool) -> Format:
+def fastest(times: dict[Format, Timing], counts: Counts) -> Format:
     """Return the fastest format by :meth:`Timing.seconds`; a packed one must beat dense by more than the noise.
 
     Examples
     --------
     >>> import gossamer as gs
     >>> times = {gs.Dense(): Timing((20e-6, 900e-6)), gs.formats.PackedCSR(): Timing((5e-6, 1000e-6))}
-    >>> fastest(times, even=False), fastest(times, even=True)
+    >>> fastest(times, (1, 1)), fastest(times, None)
     (Dense(), PackedCSR())
     """
-    return min(times, key=lambda f: times[f].seconds(even) * (1.0 if isinstance(f, Dense) else _MARGIN))
+    return min(times, key=lambda f: times[f].seconds(counts) * (1.0 if isinstance(f, Dense) else _MARGIN))
 
 
 def measure(
@@ -95,13 +99,13 @@ def measure(
     call: Callable[[Tensor, Tensor], Tensor],
     formats: Sequence[Format],
     shapes: Sequence[tuple[int, ...]],
-    even: bool,
+    counts: Counts,
 ) -> dict[Format, Timing]:
     """Measure dense and every format, in turns; what this machine has measured before is known."""
     key = key_of(dense, mask, formats, shapes)
     known = load_known().get(key)
     if known is not None:
-        return _from_cache(known, dense, mask, even)
+        return _from_cache(known, dense, mask, counts)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
     timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
     times: dict[Format, tuple[float, ...]] = dict.fromkeys(weights, ())
@@ -121,7 +125,7 @@ def _interleaved(
 
 
 def guess(
-    dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int], even: bool
+    dense: Tensor, mask: Tensor, formats: Sequence[Format], tokens: Sequence[int], counts: Counts
 ) -> dict[Format, Timing]:
     """Estimate instead: a model of the costs, fitted to one core of Zen 4 (AVX-512); see docs/explanation/cpu.md."""
     rows, cols = dense.flatten(1).shape
@@ -137,7 +141,7 @@ def guess(
         return _packed_seconds(format, rows, cols, kept, count)
 
     made = {format: Timing(tuple(seconds(format, t) for t in tokens)) for format in (Dense(), *formats)}
-    best = fastest(made, even)
+    best = fastest(made, counts)
     made[best] = Timing(made[best].times, dense if isinstance(best, Dense) else apply_mask(dense, mask, best))
     return made
 
@@ -220,9 +224,9 @@ def store_known(key: str, seconds: dict[str, tuple[float, ...]]) -> None:
         pass  # a cache that can't be written is only slower
 
 
-def _from_cache(known: dict[str, list[float]], dense: Tensor, mask: Tensor, even: bool) -> dict[Format, Timing]:
+def _from_cache(known: dict[str, list[float]], dense: Tensor, mask: Tensor, counts: Counts) -> dict[Format, Timing]:
     times = {as_format(name): Timing(tuple(seconds)) for name, seconds in known.items()}
-    best = fastest(times, even)
+    best = fastest(times, counts)
     if not isinstance(best, Dense):
         times[best] = Timing(times[best].times, apply_mask(dense, mask, best))
     return times

@@ -1,0 +1,157 @@
+"""What pack_ is shown: examples of calls of a model, what each layer sees in them, and how long the model takes."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from gossamer.models.pack.turns import usual_time
+
+_SECONDS = 0.2  # to spend on one example
+_RUNS = (3, 20)  # of one example: at least, unless one takes longer than that, and at most
+
+#: How often a layer is called with inputs of a shape, by the weights of the examples.
+Shapes = dict[tuple[int, ...], float]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a model is called with, and how much that call counts."""
+
+    inputs: Any
+    weight: float = 1.0
+
+    @property
+    def text(self) -> str:
+        """The shapes of its tensors.
+
+        Examples
+        --------
+        >>> import torch
+        >>> Example({"input_ids": torch.ones(4, 16), "attention_mask": torch.ones(4, 16)}).text
+        '4 x 16, 4 x 16'
+        """
+        shapes = (leaf.shape for leaf in tree_leaves(_plain(self.inputs)) if isinstance(leaf, Tensor))
+        return ", ".join(" x ".join(map(str, shape)) or "scalar" for shape in shapes)
+
+    def run(self, model: nn.Module) -> Any:
+        """Call the model."""
+        if isinstance(self.inputs, Mapping):
+            return model(**self.inputs)
+        return model(*self.inputs) if isinstance(self.inputs, tuple) else model(self.inputs)
+
+    def fresh(self) -> Example:
+        """Return one whose objects other than tensors are copies: a call adds to a cache of keys and values."""
+        if all(isinstance(leaf, Tensor | int | float | str | None) for leaf in tree_leaves(_plain(self.inputs))):
+            return self
+        return Example(copy.deepcopy(self.inputs), self.weight)
+
+
+def _plain(inputs: Any) -> Any:
+    return dict(inputs) if isinstance(inputs, Mapping) else inputs
+
+
+def examples_of(given: Any) -> tuple[Example, ...]:
+    """Return the examples that someone gave: one, or a list of them, each alone or with its weight.
+
+    Examples
+    --------
+    >>> [(example.inputs, example.weight) for example in examples_of(["a", ("b", 10)])]
+    [('a', 1.0), ('b', 10)]
+    """
+    if given is None:
+        return ()
+    if not isinstance(given, list):
+        return (Example(given),)
+    if not given:
+        raise ValueError("example_inputs is an empty list: pass at least one example, or None")
+    return tuple(_weighted(each) for each in given)
+
+
+def _weighted(each: Any) -> Example:
+    if isinstance(each, list):
+        raise TypeError(
+            "an example in a list of them is a tensor, a tuple of positional or a dict of keyword arguments, not a "
+            "list: write a tuple"
+        )
+    if not (isinstance(each, tuple) and len(each) == 2 and type(each[1]) in (int, float)):
+        return Example(each)
+    if not (each[1] > 0 and math.isfinite(each[1])):
+        raise ValueError(f"the weight of an example is a positive number, not {each[1]}")
+    return Example(*each)
+
+
+def shapes_of(model: nn.Module, examples: Sequence[Example], places: dict[str, list[nn.Module]]) -> dict[str, Shapes]:
+    """Return the shapes that each layer sees, and how often, in one call of the model with each example."""
+    found: dict[str, Shapes] = {}
+    with evaluating(model):
+        for example in examples:
+            with _watching(places, example.weight, found):
+                example.fresh().run(model)
+    return found
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """No gradients, and each module in evaluation mode: dropout draws nothing, batch norm learns nothing."""
+    training = {m: m.training for m in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in training.items():
+            module.training = mode
+
+
+@contextmanager
+def _watching(places: dict[str, list[nn.Module]], weight: float, found: dict[str, Shapes]) -> Iterator[None]:
+    hooks = []
+    for name, modules in places.items():
+
+        def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
+            x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
+            seen = found.setdefault(name, {})
+            seen[tuple(x.shape)] = seen.get(tuple(x.shape), 0.0) + weight
+
+        hooks += [module.register_forward_pre_hook(note) for module in modules]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def model_seconds(model: nn.Module, example: Example) -> float:
+    """Return the seconds of one call of a model, with its results there: the mean of the fastest quarter of some."""
+    times: list[float] = []
+    with evaluating(model):
+        _timed(model, example)  # what is built or allocated by the first call doesn't count
+        while len(times) < _RUNS[1] and (
+            sum(times) < _SECONDS or (len(times) < _RUNS[0] and sum(times) < 10 * _SECONDS)
+        ):
+            times.append(_timed(model, example))
+    return usual_time(times)
+
+
+def _timed(model: nn.Module, example: Example) -> float:
+    example = example.fresh()
+    _wait()
+    start = time.perf_counter()
+    example.run(model)
+    _wait()
+    return time.perf_counter() - start
+
+
+def _wait() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
