@@ -196,7 +196,10 @@ def table(facts: dict[str, Any]) -> Table:
 
     torch_, cpu, compiler, cache = (facts[name] for name in ("torch", "cpu", "compiler", "cache"))
     has = [name for name, present in cpu["isa"].items() if present]
-    gpus = [f"{g['name']}, {g['memory_gib']} GiB, compute {g['capability']}" for g in facts["gpus"]]
+    gpus = [
+        f"{g['name']}, {g['memory_gib']} GiB, compute {g['capability']}\n[dim]{', '.join(g['takes']) or 'dense only'}[/]"
+        for g in facts["gpus"]
+    ]
     kernels, packages = facts["kernels"], facts["packages"]
     rows = {
         "gossamer": facts["gossamer"],
@@ -241,7 +244,29 @@ def _gpu(properties: Any) -> dict[str, Any]:
         "name": properties.name,
         "capability": f"{properties.major}.{properties.minor}",
         "memory_gib": round(properties.total_memory / 2**30, 1),
+        "takes": takes((properties.major, properties.minor)),
     }
+
+
+def takes(capability: tuple[int, int]) -> list[str]:
+    """Return what GPUs of a compute capability have kernels for.
+
+    Examples
+    --------
+    >>> takes((8, 0))
+    ['V:N:M and 2:4 for few tokens', 'bitmaps', 'int8 dense', 'int4 and fp8 weights 2:m']
+    """
+    from gossamer.kernels.quantized.layout import Layout
+
+    hopper = capability == (9, 0)
+    sparse = [f"V:N:M and 2:4{'' if hopper else ' for few tokens'}", "bitmaps"] if capability >= (8, 0) else []
+    layouts = {
+        "fp8 and int8 2:m": Layout("fp8", "all", 4),
+        "fp8 dense": Layout("fp8"),
+        "int8 dense": Layout("int8"),
+        "int4 and fp8 weights 2:m": Layout("int4", "all", 4, weights_only=True),
+    }
+    return sparse + [name for name, layout in layouts.items() if layout.refusal(capability) is None]
 
 
 def _version(package: str) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -12,8 +13,11 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense
 from gossamer.io.read import File
 from gossamer.io.write import state_of
+from gossamer.kernels.quantized.weight import Arrays, check
 from gossamer.models.dynamic_int8 import check_packed, expect_packed
 from gossamer.models.int8 import expect_int8
+from gossamer.models.quantize import expect_quantized
+from gossamer.models.quantized import PARTS
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights
 
@@ -29,8 +33,8 @@ def load(
     Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
     keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
     model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
-    64 MB, which is read only once. Where the file has int8 weights, linear layers become
-    :class:`gossamer.models.Int8Linear` or :class:`gossamer.models.DynamicInt8Linear`.
+    64 MB, which is read only once. Where the file has quantized weights, linear layers become
+    what :func:`gossamer.quantize_` had made of them.
 
     Parameters
     ----------
@@ -61,6 +65,8 @@ def load(
         small = os.path.getsize(path) <= _SMALL
         before = expect_int8(model, file.int8_layers()) | expect_packed(model, file.packed_layers())
         try:
+            before |= (small_layers := expect_quantized(model, file.quantized_layers()))
+            _check_quantized(model, file, small_layers)
             state = state_of(model)
             names = _fitting(file, state, strict)
             held = {}
@@ -83,6 +89,14 @@ def load(
                 _put(model, name, weights.get(name), state[name], tensor, device)
     made_sparse(model)
     return model
+
+
+def _check_quantized(model: nn.Module, file: File, names: Iterable[str]) -> None:
+    """Raise ValueError if arrays of the file are no weight of the layer that they are for."""
+    for name in names:
+        layer: Any = model.get_submodule(name)
+        path = f"{name}." if name else ""
+        check(Arrays(*(file.get(path + part) for part in PARTS)), layer.layout, layer.shape)  # type: ignore[arg-type]
 
 
 def _fitting(file: File, state: dict[str, Any], strict: bool) -> list[str]:

@@ -7,11 +7,13 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gossamer.io.container import BadFile, Reader, memory, read_json
+from gossamer.io.container import DTYPES, BadFile, Reader, memory, read_json
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.write import FOLDERS, KNOWN, digest_of
+from gossamer.models.quantized import PARTS
 
 _PAGE = {"version", "names", "tensors", "tied", "sha256", "header"}
 
@@ -107,6 +109,17 @@ class File(Mapping[str, Tensor]):
         entries = self._reader.header.entries
         found = {n.removesuffix(".packed"): entries[n] for n in self._names if n.endswith(".packed") and n in entries}
         return {name: entry.bytes for name, entry in found.items() if entry.dtype == "U8" and len(entry.shape) == 1}
+
+    def quantized_layers(self) -> dict[str, tuple[Tensor, dict[str, tuple[torch.dtype, tuple[int, ...]]]]]:
+        """Return the layers with values of 8 or 4 bits: the text of each format, and types and shapes of its arrays."""
+        entries, found = self._reader.header.entries, {}
+        texts = (n.removesuffix(".format") for n in self._names if n == "format" or n.endswith(".format"))
+        for name in ("" if text == "format" else f"{text}." for text in texts):
+            parts = {part: entries[name + part] for part in PARTS if name + part in entries}
+            if "values" in parts and "scale" in parts:
+                sizes = {part: (DTYPES[entry.dtype], tuple(entry.shape)) for part, entry in parts.items()}
+                found[name.removesuffix(".")] = self[f"{name}format"], sizes
+        return found
 
     def bad(self, what: str) -> BadFile:
         """Return the error that says what is wrong with this file."""

@@ -6,12 +6,14 @@ from gossamer.models.builder import SparsityBuilder
 from gossamer.models.distributed import reduce_values, synchronize_
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
-from gossamer.models.int8 import Int8Linear, quantize_
+from gossamer.models.int8 import Int8Linear
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
 from gossamer.models.opaque import hold_
 from gossamer.models.pack.pack import pack_
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
+from gossamer.models.quantize import quantize_
+from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.shrink import shrink_
 from gossamer.models.summary import Flops, Summary, count_flops, summary
 from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
@@ -19,7 +21,7 @@ from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
     "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample", "PackReport",
-    "PackedLayer", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_",
-    "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights",
-    "sparsify_", "summary", "synchronize_",
+    "PackedLayer", "QuantizedLinear", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights",
+    "count_flops", "densify_", "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_",
+    "sparse_parameters", "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

@@ -94,6 +94,16 @@ class DynamicInt8Linear(nn.Module):
         dense = self.layout.kind == "dense"
         return self.out_features * self.in_features if dense else int(self.mask().sum())
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the weight."""
+        return self.packed.nbytes
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the weight in float32."""
+        return 4 * self.out_features * self.in_features
+
     def repack(self, layout: Layout) -> None:
         """Arrange the bytes in another way."""
         self.packed = pack_as(*as_rounded(self.packed), layout)

@@ -1,4 +1,4 @@
-"""Packed weights in eight bits: quantize_ and the layer that it makes.
+"""Packed weights in eight bits: ``gs.quantize_(model, "int8 weights")`` and the layer that it makes.
 
 A value is an int8 times the scale of its row, the largest of the row's values over 127: symmetric, so zero stays zero
 and the pattern stays the pattern. Activations and sums are float32, so nothing has to be calibrated. With d values
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
-from gossamer.models.dynamic_int8 import dense_layer, quantize_dynamic_
+from gossamer.models.dynamic_int8 import dense_layer
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.surgery import made_sparse, put
@@ -132,47 +132,8 @@ def quantize(weight: SparseTensor) -> Quantized:
     return Quantized(SparseTensor(bytes, weight._structure), scale)
 
 
-def quantize_(
-    model: nn.Module, how: Literal["int8 weights", "int8"] = "int8 weights", *, where: Where = None
-) -> nn.Module:
-    """Let linear layers hold int8 weights, a scale for each row; in place, for inference.
-
-    Parameters
-    ----------
-    model
-        For ``"int8 weights"`` packed, by :func:`gossamer.pack_` or ``format=gs.formats.PackedCSR()``; layers that are
-        not packed stay. For ``"int8"`` dense, or sparse in any format, on a CPU; a weight that is tied to an embedding
-        stays.
-    how
-        ``"int8 weights"``: the values of packed layers, with activations and sums in float32
-        (:class:`gossamer.models.Int8Linear`). ``"int8"``: every linear layer, with activations that are rounded to
-        eight bits token by token (:class:`gossamer.models.DynamicInt8Linear`): the fastest on a CPU, and less exact.
-        Call :func:`gossamer.pack_` after it, to measure the layouts of sparse layers.
-    where
-        Names to take: a glob, several, or a predicate of the name; all by default.
-
-    Returns
-    -------
-    nn.Module
-        The same model; a packed layer that is the model itself can't be replaced in place, and comes back as another.
-
-    Examples
-    --------
-    >>> import torch, gossamer as gs
-    >>> model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 8))
-    >>> x = torch.randn(4, 256)
-    >>> _ = gs.sparsify_(model, "90%", format=gs.formats.PackedCSR())
-    >>> before = model(x)
-    >>> bool((gs.nn.quantize_(model)(x) - before).abs().max() < 0.01)
-    True
-    >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256)), "75%")
-    >>> gs.quantize_(model, "int8")[0]
-    DynamicInt8Linear(in_features=256, out_features=256, bias=True, int8 lookup)
-    """
-    if how == "int8":
-        return quantize_dynamic_(model, where)
-    if how != "int8 weights":
-        raise ValueError(f"how={how!r} must be 'int8 weights' or 'int8'")
+def quantize_weights_(model: nn.Module, where: Where) -> nn.Module:
+    """Let packed linear layers hold int8 values; see :func:`gossamer.quantize_`."""
     layers: dict[str, Any] = {n: m for n, m in model.named_modules() if _packed(m)}
     if not layers:
         raise ValueError(f"{type(model).__name__} has no packed linear layer: call gs.pack_ first")

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core.opaque import Opaque
-from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.opaque import names_of_parts
+from gossamer.models.quantize import QUANTIZED
 from gossamer.models.weights import Weight, all_weights
 
 
@@ -87,17 +87,18 @@ def summary(model: nn.Module) -> Summary:
     >>> [(r.name, r.format, r.density) for r in s.rows]
     [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
     """
-    eight = {name: m for name, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
+    small: dict[str, Any] = {name: m for name, m in model.named_modules() if isinstance(m, QUANTIZED)}
     opaque = names_of_parts(model)
     rows = [_row(name, weight) for name, weight in all_weights(model).items() if name not in opaque]
     rows += [_opaque_row(name, weight) for name, weight in dict(opaque.values()).items()]
-    return Summary((*rows, *(_int8_row(f"{name}.packed" if name else "packed", m) for name, m in eight.items())))
+    return Summary((*rows, *(_quantized_row(name, layer) for name, layer in small.items())))
 
 
-def _int8_row(name: str, layer: DynamicInt8Linear) -> Row:
+def _quantized_row(name: str, layer: Any) -> Row:
+    name = f"{name}.{'packed' if hasattr(layer, 'packed') else 'values'}".lstrip(".")
     shape = (layer.out_features, layer.in_features)
     size = torch.Size(shape).numel()
-    return Row(name, shape, str(layer.layout), layer.nnz / max(size, 1), layer.packed.numel(), 4 * size)
+    return Row(name, shape, str(layer.layout), layer.nnz / max(size, 1), layer.nbytes, layer.dense_bytes)
 
 
 def _opaque_row(name: str, weight: Opaque) -> Row:
@@ -154,14 +155,14 @@ def count_flops(model: nn.Module, inputs: Any) -> Flops:
             uses = output.numel() // max(outputs, 1)
             if dense_class(module).__name__.startswith("ConvTranspose"):
                 uses = args[0].numel() // max(args[0].shape[1], 1)
-            stored: Any = module if isinstance(module, DynamicInt8Linear) else weight
+            stored: Any = module if isinstance(module, QUANTIZED) else weight
             kept = stored.nnz if hasattr(stored, "nnz") else weight.numel()
             before = counts.get(name, (0, 0))
             counts[name] = (before[0] + 2 * uses * kept, before[1] + 2 * uses * weight.numel())
 
         return count
 
-    kinds = (*LAYERS, DynamicInt8Linear)
+    kinds = (*LAYERS, *QUANTIZED)
     layers = [(n, m) for n, m in model.named_modules() if isinstance(m, kinds) or inputs_first(m)]
     handles = [module.register_forward_hook(hook(name)) for name, module in layers]
     args = () if isinstance(inputs, dict) else inputs if isinstance(inputs, tuple) else (inputs,)

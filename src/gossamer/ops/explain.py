@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from gossamer.core import table
 from gossamer.core.decide import Decision
 from gossamer.core.dispatch import choose
@@ -54,7 +56,7 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     op
-        A torch callable.
+        A torch callable; or a layer that answers for itself, as those of ``gs.quantize_`` do.
     *args, **kwargs
         What you would call it with.
 
@@ -69,6 +71,10 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
       registered:
         ...
     """
+    if isinstance(op, nn.Module):
+        if not hasattr(op, "explain"):
+            raise TypeError(f"a {type(op).__name__} computes by torch's operators: explain those, e.g. F.linear")
+        return op.explain(*args, **kwargs)  # type: ignore[operator]
     registered = tuple(str(e) for e in table.entries(operator_of(op).name))
     if next(sparse_leaves((args, kwargs)), None) is None:
         return Explanation(operator_of(op).name, (), "torch", name_of(op), "no argument is sparse", registered)

@@ -17,6 +17,7 @@ from gossamer.core.table import Operator, implements, name_of
 from gossamer.core.tensor import SparseTensor, build, values_of
 from gossamer.formats import Structure
 from gossamer.kernels import product as kernels
+from gossamer.kernels.bitmap.product import BitmapProduct
 from gossamer.kernels.blocks.product import BlocksProduct
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.kernels.dense.product import DenseProduct
@@ -195,5 +196,5 @@ def _register(family: type[Product]) -> None:
         implements("product", (format,), when=family.takes)(made)
 
 
-for _family in (CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct):
+for _family in (CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct, BitmapProduct):
     _register(_family)

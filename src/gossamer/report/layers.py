@@ -15,13 +15,14 @@ from gossamer import native
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked
 from gossamer.formats.packed import PackedRows
-from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.int8 import Int8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.examples import examples_of, shapes_of
 from gossamer.models.pack.pack import _call as call_of
 from gossamer.models.pack.pack import _tokens as tokens_of
+from gossamer.models.quantize import QUANTIZED
+from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.weights import all_weights
 from gossamer.ops.explain import explain
 from gossamer.ops.sparsify import apply_mask
@@ -97,18 +98,18 @@ class Weight:
     call: Call
     cases: tuple[tuple[str, int, tuple[int, ...]], ...]  # title, tokens, shape
     turned: bool = False  # inputs first, as the Conv1D of transformers has them
-    eight: Int8Linear | DynamicInt8Linear | None = None  # the layer, if it has int8 values with a scale for each row
+    eight: Any = None  # the layer, if it has values of 8 or 4 bits with scales
 
     def dense(self) -> Tensor:
         """Return what a dense layer would multiply with, [outputs, inputs] for those in eight bits."""
         if self.eight is not None:
-            return self.eight.weight if isinstance(self.eight, DynamicInt8Linear) else self.eight.dense()
+            return self.eight.weight if isinstance(self.eight, QUANTIZED) else self.eight.dense()
         return self.value.to_dense() if isinstance(self.value, SparseTensor) else self.value
 
     def stored(self) -> tuple[str, int]:
         """Return how it is stored, and in how many bytes."""
-        if isinstance(self.eight, DynamicInt8Linear):
-            return str(self.eight.layout), self.eight.packed.nbytes
+        if isinstance(self.eight, QUANTIZED):
+            return str(self.eight.layout), self.eight.nbytes
         if not isinstance(self.value, SparseTensor):
             return "Dense()", self.value.nbytes
         return f"{self.value.format}{' int8' * (self.eight is not None)}", self.value.nbytes
@@ -137,7 +138,7 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
         call: Call = F.linear if module is None else call_of(module)
         yield Weight(name, value, call, tuple(cases), turned or (eight is not None and eight.inputs_first), eight)
     for path, layer in model.named_modules():
-        if isinstance(layer, DynamicInt8Linear):
+        if isinstance(layer, QUANTIZED):
             masked: Any = apply_mask(layer.weight, layer.mask(), Masked())
             sizes = tuple((_title(n), n, (n, layer.in_features)) for n in tokens)
             yield Weight(f"{path}.weight".lstrip("."), masked, F.linear, sizes, eight=layer)
@@ -209,8 +210,11 @@ def _kernel(weight: Weight) -> tuple[str, str]:
     value = weight.value
     if not isinstance(value, SparseTensor):
         return "torch", "the weight is dense"
+    if isinstance(weight.eight, QuantizedLinear):
+        said = weight.eight.explain(weight.eight.values)
+        return said.function, f"{said.how}: {said.why}"
     if weight.eight is not None:
-        what = "values and activations" if isinstance(weight.eight, DynamicInt8Linear) else "values"
+        what = "values and activations" if isinstance(weight.eight, QUANTIZED) else "values"
         where = f"kernels for {native.isa()}" if native.load() else "made dense"
         return f"nn.{dense_class(weight.eight).__name__}", f"{what} in int8; {where}"
     if value.dim() not in (2, 4):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
-from gossamer.formats import Condensed, Dense, PackedCSR, PackedVNM
+from gossamer.formats import Condensed, Dense, PackedBitmap, PackedCSR, PackedVNM
 from gossamer.models.pack.gpu import fitting, guess
 
 
@@ -26,8 +26,10 @@ def test_the_pattern_is_found_from_its_mask(how, expected):
 
 def test_others_are_rows():
     half = torch.float16
-    assert fitting(gs.Unstructured(0.9).select(torch.rand(256, 400)), half) == [PackedCSR()]
-    assert fitting(gs.FanIn(0.9).select(torch.rand(256, 400)), half) == [Condensed()]
+    assert fitting(gs.Unstructured(0.9).select(torch.rand(256, 400)), half) == [PackedBitmap(), PackedCSR()]
+    assert fitting(gs.Unstructured(0.9).select(torch.rand(256, 400)), torch.float32) == [PackedCSR()]
+    assert fitting(gs.Unstructured(0.45).select(torch.rand(256, 400)), half) == [PackedBitmap()]
+    assert fitting(gs.FanIn(0.9).select(torch.rand(256, 400)), half) == [PackedBitmap(), Condensed()]
     assert fitting(gs.Unstructured(0.2).select(torch.rand(256, 400)), half) == []
     assert PackedVNM("all", 2, 4) not in fitting(gs.NM(2, 4).select(torch.rand(64, 64)), torch.float32)
     assert (
@@ -41,3 +43,5 @@ def test_the_model_of_costs_prefers_fewer_bytes_and_products():
         dense = guess(Dense(), 4096, 4096, size, tokens, 2)
         assert guess(PackedVNM("all", 2, 8), 4096, 4096, kept, tokens, 2) < dense
     assert guess(PackedCSR(), 4096, 4096, kept, 4096, 2) > guess(Dense(), 4096, 4096, size, 4096, 2)
+    assert guess(PackedBitmap(), 4096, 4096, kept, 8, 2) < guess(Dense(), 4096, 4096, size, 8, 2)
+    assert guess(PackedBitmap(), 4096, 4096, kept, 4096, 2) > guess(Dense(), 4096, 4096, size, 4096, 2)

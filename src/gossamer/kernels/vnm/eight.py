@@ -51,16 +51,38 @@ def pack8(dense: Tensor, m: int, dtype: torch.dtype = torch.float8_e4m3fn) -> Pa
     >>> packed.scale[:1] * 448, packed.values[:2].float()
     (tensor([3.]), tensor([ 448., -224.]))
     """
+    small, scale = round8(dense, dtype)
+    values, structure = packed_values(small, PackedVNM("all", 2, m, 8))
+    shared, meta, sizes = vnm_of(structure)
+    return Packed8(values, shared, meta, scale, sizes)
+
+
+def round8(dense: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return a matrix in 8 bits and the scale of each row, its largest magnitude over the largest of the type.
+
+    Raises ValueError for what is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> small, scale = round8(torch.tensor([[3.0, -1.5]]), torch.float8_e4m3fn)
+    >>> small.float(), scale * 448
+    (tensor([[ 448., -224.]]), tensor([3.]))
+    """
     scale = dense.abs().amax(1).float() / LARGEST[dtype] if dense.numel() else dense.new_zeros(len(dense)).float()
     if not bool(torch.isfinite(scale).all()):
         raise ValueError("the weight has values that are not finite, which have no scale")
     scale = scale.clamp_min(SMALLEST)
-    structure, keys, place = packed_keys(dense, PackedVNM("all", 2, m, 8))
-    values = torch.zeros(structure.value_shape, dtype=dtype, device=dense.device)
-    exact = dense.reshape(-1)[keys].float() / scale[keys // max(dense.shape[1], 1)]
-    values[place] = rounded(exact, dtype)
-    shared, meta, sizes = vnm_of(structure)
-    return Packed8(values, shared, meta, scale, sizes)
+    return rounded(dense.float() / scale[:, None], dtype), scale
+
+
+def packed_values(small: Tensor, format: PackedVNM) -> tuple[Tensor, Structure]:
+    """Return the values of a dense matrix of 8 bits in the order of a format, and where they are."""
+    bytes = small.view(torch.int8)  # torch has more operators for it
+    structure, keys, place = packed_keys(bytes, format)
+    values = torch.zeros(structure.value_shape, dtype=torch.int8, device=small.device)
+    values[place] = bytes.reshape(-1)[keys]
+    return values.view(small.dtype), structure
 
 
 def packed_keys(dense: Tensor, format: PackedVNM) -> tuple[Structure, Tensor, Tensor]:
@@ -83,10 +105,12 @@ def rounded(exact: Tensor, dtype: torch.dtype) -> Tensor:
     return (exact.round() if dtype is torch.int8 else exact).to(dtype)
 
 
-def decode8(values: Tensor, shared: Tensor, meta: Tensor, sizes: tuple[int, int, int, int]) -> Tensor:
-    """Return the values as a dense float32 matrix, without their scales."""
+def decode8(
+    values: Tensor, shared: Tensor, meta: Tensor, sizes: tuple[int, int, int, int], format: PackedVNM | None = None
+) -> Tensor:
+    """Return the values as a dense float32 matrix, without their scales; ``format`` is their order."""
     rows, cols, _, m = sizes
-    format = PackedVNM("all", 2, m, 8)
+    format = PackedVNM("all", 2, m, 8) if format is None else format
     coords, valid = Structure(format, (rows, cols), {"cols1": shared, "meta1": meta}, meta.device).positions()
     keys, held = ravel(format.from_levels(coords, (rows, cols)), (rows, cols)), values.float()
     if valid is not None:
@@ -94,10 +118,10 @@ def decode8(values: Tensor, shared: Tensor, meta: Tensor, sizes: tuple[int, int,
     return held.new_zeros(rows * cols).index_put_((keys,), held).view(rows, cols)
 
 
-def quantize(x: Tensor, shared: Tensor, cols: int, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def quantize(x: Tensor, shared: Tensor | None, cols: int, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return x in 8 bits and the scale of each token, of the columns that the weight reads."""
     exact = x.float()
-    if m != 4:
+    if m != 4 and shared is not None:
         at = (shared[0].long() + torch.arange(shared.shape[1], device=x.device)[:, None] * m).view(-1)
         read = torch.zeros(cols, dtype=torch.bool, device=x.device)
         read[at[at < cols]] = True

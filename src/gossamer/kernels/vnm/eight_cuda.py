@@ -18,7 +18,8 @@ from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
 
 _VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _SMALL, _TOKENS, _OUT = range(9)  # tensors of a call, then its buffers
-_WEIGHTS = {torch.float8_e4m3fn: 1, torch.int8: 2}
+#: What kernels know a type by.
+WEIGHTS = {torch.float8_e4m3fn: 1, torch.int8: 2}
 _QUANTIZE = "PPPPqqqqq"
 _MOST_COLUMNS = 100_000  # of a token, in shared memory while its columns are gathered
 
@@ -44,7 +45,7 @@ def decide(
     v: int, m: int, activation: int,
 ) -> Call:  # fmt: skip
     """Return what operands of a kind launch."""
-    tokens, device, weight = x.shape[0], values.get_device(), _WEIGHTS[values.dtype]
+    tokens, device, weight = x.shape[0], values.get_device(), WEIGHTS[values.dtype]
     steps = -(-cols // (32 * m))
     small = Buffer((tokens, steps * 128), (steps * 128, 1), torch.uint8)
     scales = Buffer((-(-tokens // 256) * 256,), (1,), torch.float32)  # a tile reads those of all its tokens
@@ -80,11 +81,23 @@ def _many(tokens: int, rows: int, steps: int, x: Tensor, activation: int, weight
     return launch
 
 
-def quantize_launch(x: Tensor, cols: int, m: int, steps: int, weight: int, device: int) -> calls.Launch:
-    """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8."""
+def quantize_launch(
+    x: Tensor,
+    cols: int,
+    m: int,
+    steps: int,
+    weight: int,
+    device: int,
+    places: tuple[int, int, int, int] = (_X, _SHARED, _SMALL, _TOKENS),
+) -> calls.Launch:
+    """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8.
+
+    ``places``: the numbers of x, of the shared columns, of the result and of its scales, among the tensors of the call.
+    """
+    source, shared, small, tokens = places
     launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight, gpu.processors(device))
     arguments = (
-        Address(_X), Address(_SHARED), Address(_SMALL), Address(_TOKENS), x.stride(0), cols, m, steps,
+        Address(source), Address(shared), Address(small), Address(tokens), x.stride(0), cols, m, steps,
         int(x.stride(0) % 8 == 0),
     )  # fmt: skip
     return calls.Launch(compiled(launch, device, _QUANTIZE), launch.grid, launch.threads, arguments)

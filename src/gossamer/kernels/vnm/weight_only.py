@@ -15,12 +15,13 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import PackedVNM
 from gossamer.formats.levels.pairs import TILE
 from gossamer.kernels.product import activated
-from gossamer.kernels.vnm.eight import LARGEST, SMALLEST, Packed8, packed_keys, rounded
+from gossamer.kernels.vnm.eight import Packed8, packed_keys, packed_values, round8
 from gossamer.kernels.vnm.operators import _library, _places, vnm_of
 
 for _name in ("vnm_weight_only", "vnm_weight_only_slow"):
@@ -41,14 +42,13 @@ def pack_weight_only(dense: Tensor, v: int | Literal["all"], m: int, bits: int) 
     >>> packed.scale[0, 0], hex(packed.values[0] & 0xF), hex(packed.values[0] >> 16 & 0xF)  # 7 + 8 and -3 + 8
     (tensor(0.5000), '0xf', '0x5')
     """
+    if bits == 8:
+        small, scale = round8(dense, torch.float8_e4m3fn)
+        values, structure = packed_values(small, PackedVNM(v, 2, m))
+        shared, meta, sizes = vnm_of(structure)
+        return Packed8(values, shared, meta, scale, sizes)
     structure, keys, place = packed_keys(dense, PackedVNM(v, 2, m))
     shared, meta, sizes = vnm_of(structure)
-    if bits == 8:
-        scale = (dense.abs().amax(1).float() / LARGEST[torch.float8_e4m3fn]).clamp_min(SMALLEST)
-        values = torch.zeros(structure.value_shape, dtype=torch.float8_e4m3fn, device=dense.device)
-        exact = dense.reshape(-1)[keys].float() / scale[keys // dense.shape[1]]
-        values[place] = rounded(exact, torch.float8_e4m3fn)
-        return Packed8(values, shared, meta, scale, sizes)
     row, col = keys // dense.shape[1], keys % dense.shape[1]
     step, steps = col // (16 * m), -(-dense.shape[1] // (16 * m))
     exact = dense.reshape(-1)[keys].float()
@@ -63,13 +63,39 @@ def pack_weight_only(dense: Tensor, v: int | Literal["all"], m: int, bits: int) 
     return Packed8((words - (words >> 31 << 32)).int(), shared, meta, scale, sizes)
 
 
+def int4_values(words: Tensor) -> Tensor:
+    """Return the values of words of int4, -8 .. 7."""
+    shift = torch.tensor(_FOURS, device=words.device, dtype=torch.int32)
+    return ((words[:, None] >> shift & 15) - 8).view(-1)
+
+
+def widened(values: Tensor, scale: Tensor, rows: int, cols: int, m: int, dtype: torch.dtype) -> Tensor:
+    """Return the values of 16 bits that weights of 8 or 4 bits stand for, in the same order, rounded to their type."""
+    steps, tiles = -(-cols // (16 * m)), -(-rows // TILE)
+    held = int4_values(values) if values.dtype is torch.int32 else values
+    if scale.dim() == 1:
+        scale = F.pad(scale, (0, tiles * TILE - rows))[None]
+    # rows are (tile, strip, high, low), places (step, tile, strip, half, low, lane, upper, high, slot)
+    each = scale.float().view(-1, tiles, 4, 2, 8).permute(0, 1, 2, 4, 3)[:, :, :, None, :, None, None, :, None]
+    return (held.view(steps, tiles, 4, 2, 8, 4, 2, 2, 2).float() * each).to(dtype).view(-1)
+
+
+def linear_widened(
+    values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int,
+    v: int, m: int, activation: int,
+) -> Tensor:  # fmt: skip
+    """Return act(x @ W.T + bias) by the product of 16 bits: W is the weight, each value rounded to the type of x."""
+    wide = widened(values, scale, rows, cols, m, x.dtype)
+    out: Tensor = torch.ops.gossamer.vnm_forward(wide, shared, meta, x, bias, rows, cols, v, m, activation)
+    return out.contiguous()
+
+
 def decode_weight_only(values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, sizes: tuple[int, ...]) -> Tensor:
     """Return the weight as a dense float32 matrix; int4 times its scale is rounded to the type of the scale."""
     rows, cols, v, m = sizes
     keys, valid = _places(shared, meta, rows, cols, v, m)
     if values.dtype is torch.int32:
-        shift = torch.tensor(_FOURS, device=values.device, dtype=torch.int32)
-        held = ((values[:, None] >> shift & 15) - 8).view(-1).float()
+        held = int4_values(values).float()
     else:
         held = values.float()
     if valid is not None:

@@ -12,11 +12,13 @@ from gossamer.kernels.gpu import ELEMENTS, Kinds
 from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.kernels.vnm.operators import _library
 from gossamer.kernels.vnm.products import FEW, compiled, complain_of_sizes
-from gossamer.kernels.vnm.weight_only import linear_weight_only
+from gossamer.kernels.vnm.weight_only import linear_widened
 from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Address, Buffer, Call
 
 _VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _OUT = range(7)  # tensors of a call, then its buffer
+#: Up to so many tokens, launches for 16 of them each are faster than a product of weights that are widened first.
+MOST_TOKENS = 128
 _WEIGHTS = {torch.float8_e4m3fn: 1, torch.int32: 3}
 
 
@@ -31,8 +33,6 @@ def takes(values: Tensor, x: Tensor, v: int) -> str | None:
         return f"activations are float16 or bfloat16, not {x.dtype}"
     if v % 16:
         return f'v is a multiple of 16 or "all", not {v}'
-    if x.shape[0] > vnm_plan.FEW_TOKENS_ALONE:
-        return f"up to {vnm_plan.FEW_TOKENS_ALONE} tokens, not {x.shape[0]}"
     return None
 
 
@@ -68,13 +68,13 @@ def decide(
 def prepare(
     values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, *rest: int
 ) -> tuple[Any, ...] | None:  # fmt: skip
-    """Return the arguments in an order that the kernels take; None if there is nothing to multiply."""
-    if not (x.numel() and rows) or not usable():
+    """Return the arguments in an order that the kernels take; None if there is nothing to multiply, or much."""
+    if not (x.numel() and rows) or not usable() or x.shape[0] > MOST_TOKENS:
         return None
     x = gpu.token_lines(x)
     bias = None if bias is None else bias.contiguous()
     return values, shared, meta, scale, x, bias, rows, *rest
 
 
-KINDS = Kinds(6, prepare, decide, linear_weight_only)
+KINDS = Kinds(6, prepare, decide, linear_widened)
 gpu.register(_library, "vnm_weight_only", KINDS)

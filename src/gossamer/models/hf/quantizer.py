@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -26,10 +27,12 @@ from gossamer.models.dynamic_int8 import DynamicInt8Linear, expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
 from gossamer.models.loading import format_of
 from gossamer.models.modules import SparseModule
+from gossamer.models.quantize import expect_quantized
+from gossamer.models.quantized import PARTS, QuantizedLinear
 from gossamer.models.stored import array_names
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
-_OURS = SparseModule, DynamicInt8Linear
+_OURS = SparseModule, DynamicInt8Linear, QuantizedLinear
 #: Version of what is written under "sparsity_config". 3: parts of a weight are parameters and buffers of its module.
 VERSION = 3
 
@@ -50,6 +53,7 @@ class SparsityConfig(QuantizationConfigMixin):
         masked: list[str] | None = None,
         int8: list[str] | None = None,
         packed: dict[str, int] | None = None,
+        quantized: dict[str, Any] | None = None,
         version: int = VERSION,
         quant_method: str = "gossamer",
     ) -> None:
@@ -58,6 +62,7 @@ class SparsityConfig(QuantizationConfigMixin):
         self.sparsity_config = sparsity_config or {}
         self.masked, self.int8 = masked or [], int8 or []
         self.packed = packed or {}  # layers in eight bits, each with the number of its bytes
+        self.quantized = quantized or {}  # of each layer with values of 8 or 4 bits: format, types and sizes of arrays
         if version != VERSION:
             raise ValueError(
                 f"config.json describes sparse weights in version {version}; this gossamer reads version {VERSION}. "
@@ -103,15 +108,16 @@ class SparseQuantizer(HfQuantizer):
         sparse, state = sparse_weights(model), model.state_dict()
         stored = {name: weight for name, weight in sparse.items() if weight.held is not None and weight.held.is_stored}
         packed = {n: m.packed.numel() for n, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
-        if sparse or packed:
+        quantized = {n: _arrays(m) for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
+        if sparse or packed or quantized:
             int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
             records = {name: _record(weight) for name, weight in stored.items()}
             masked = [name for name in sparse if name not in stored]
-            model.config.quantization_config = SparsityConfig(records, masked, int8, packed)
+            model.config.quantization_config = SparsityConfig(records, masked, int8, packed, quantized)
         elif isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
             del model.config.quantization_config  # dense by now: an ordinary model
         empty = {name: torch.empty(0) for weight in stored.values() for name in weight.names}
-        empty |= {f"{name}.weight": torch.empty(0) for name in packed}
+        empty |= {f"{name}.weight": torch.empty(0) for name in (*packed, *quantized)}
         return {**_unshared(state), **empty}, {"format": "pt", "gossamer": json.dumps(_page(stored))}
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
@@ -121,6 +127,9 @@ class SparseQuantizer(HfQuantizer):
             expect_int8(model, {name, name.removeprefix(prefix), prefix + name})
         for name, size in config.packed.items():
             for form in expect_packed(model, dict.fromkeys((name, name.removeprefix(prefix), prefix + name), size)):
+                model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(form)}.weight$")
+        for name, record in config.quantized.items():
+            for form in _expect_quantized(model, (name, name.removeprefix(prefix), prefix + name), record):
                 model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(form)}.weight$")
         for weight, record in _known(model, config.sparsity_config):
             _make_room(weight, record)
@@ -143,7 +152,9 @@ class SparseQuantizer(HfQuantizer):
             if held.is_stored and format_of(module._buffers[f"{name}_format"]) != held.format:  # type: ignore[arg-type]
                 raise ValueError(f"{weight.name} is of another format in config.json than in the file")
         for module in model.modules():
-            if isinstance(module, DynamicInt8Linear):
+            if isinstance(module, QuantizedLinear):
+                _refuse_missing_arrays(module)
+            if isinstance(module, DynamicInt8Linear | QuantizedLinear):
                 module.check()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
@@ -161,6 +172,31 @@ def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
     weights, prefix = all_weights(model), f"{model.base_model_prefix}."
     forms = {n: dict.fromkeys((n, n.removeprefix(prefix), prefix + n)) for n in names}
     return [(weights[form], said) for n, said in names.items() for form in forms[n] if form in weights]
+
+
+def _arrays(layer: QuantizedLinear) -> dict[str, Any]:
+    """What config.json says of a quantized layer."""
+    held = {part: array for part, array in zip(PARTS, layer.arrays, strict=True) if array is not None}
+    sizes = {part: [str(array.dtype).removeprefix("torch."), list(array.shape)] for part, array in held.items()}
+    return {"format": bytes(layer._buffers["format"].tolist()).decode(), "parts": sizes}  # type: ignore[union-attr]
+
+
+def _expect_quantized(model: Any, forms: Iterable[str], record: Any) -> list[str]:
+    """Put empty quantized layers where a layer has one of these names; return the names."""
+    try:
+        text = torch.tensor(list(record["format"].encode()), dtype=torch.uint8, device="cpu")
+        parts = {part: (getattr(torch, dtype), tuple(shape)) for part, (dtype, shape) in record["parts"].items()}
+        return list(expect_quantized(model, dict.fromkeys(dict.fromkeys(forms), (text, parts))))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"config.json says nothing sensible of a quantized layer: {error}") from None
+
+
+def _refuse_missing_arrays(layer: QuantizedLinear) -> None:
+    """Raise ValueError if an array was not in the file: as :func:`_refuse_missing`."""
+    held = {name: array for name, array in layer._buffers.items() if array is not None}
+    read = [name for name, array in held.items() if hasattr(array, "_is_hf_initialized")]
+    if read and len(read) < len(held):
+        raise ValueError(f"the file lacks {', '.join(name for name in held if name not in read)} of a quantized layer")
 
 
 def _record(weight: Weight) -> dict[str, Any]:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Condensed, Dense, Format, PackedCSR, PackedVNM, as_format
+from gossamer.formats import Condensed, Dense, Format, PackedBitmap, PackedCSR, PackedVNM, as_format
+from gossamer.kernels.bitmap.plan import TOKENS
 from gossamer.models.pack.graphs import replayed
 from gossamer.patterns import FanIn, recognise
 
 _COPIES = 32
-_SPARSEST_DENSE = 0.5  # density above which unstructured patterns are not tried: dense is tensor cores
+_DENSEST_BITMAP = 0.6  # density above which bitmaps are not tried: dense is as fast
+_DENSEST_ROWS = 0.5  # density above which rows of any length are not tried: dense is tensor cores
 
 
 def fitting(mask: Tensor, dtype: torch.dtype) -> list[Format]:
@@ -31,11 +33,13 @@ def fitting(mask: Tensor, dtype: torch.dtype) -> list[Format]:
     pattern = recognise(mask)
     special = [as_format(name) for name in pattern.formats] if pattern is not None else []
     shared = [format for format in special if isinstance(format, PackedVNM)]
-    if shared and dtype in (torch.float16, torch.bfloat16):
-        return [shared[0]]  # tensor cores: nothing without them comes near
-    if not 0 < density <= _SPARSEST_DENSE:
-        return []
-    return [Condensed() if FanIn.recognise(mask) is not None else PackedCSR()]
+    half = dtype in (torch.float16, torch.bfloat16)
+    if shared and half:
+        return [shared[0]]  # sparse tensor cores: nothing without them comes near
+    found: list[Format] = [PackedBitmap()] if half and 0 < density <= _DENSEST_BITMAP else []
+    if 0 < density <= _DENSEST_ROWS:
+        found.append(Condensed() if FanIn.recognise(mask) is not None else PackedCSR())
+    return found
 
 
 def interleaved(
@@ -46,13 +50,17 @@ def interleaved(
     With few tokens a layer is bound by the bytes of its weight, which in a model are not in the L2 cache: the
     calls then go round copies that together don't fit into it.
     """
-    cache = torch.cuda.get_device_properties(x.device).L2_cache_size
     calls = {}
     for format, weight in weights.items():
-        copies = min(max(ceil(2 * cache / max(weight.nbytes, 1)), 2), _COPIES) if x.shape[0] <= 64 else 2
-        held = [weight, *(_copy(weight) for _ in range(copies - 1))]
+        held = [weight, *(_copy(weight) for _ in range(copies_of(weight.nbytes, x) - 1))]
         calls[format] = [partial(call, x, each) for each in held]
     return replayed(calls, device=x.device)
+
+
+def copies_of(nbytes: int, x: Tensor) -> int:
+    """Return how many copies of a weight the calls go round."""
+    cache = torch.cuda.get_device_properties(x.device).L2_cache_size
+    return min(max(ceil(2 * cache / max(nbytes, 1)), 2), _COPIES) if x.shape[0] <= 64 else 2
 
 
 def _copy(weight: Tensor) -> Tensor:
@@ -71,4 +79,8 @@ def guess(format: Format, rows: int, cols: int, kept: int, tokens: int, size: in
         return 4e-6 + max(rows * cols * size / bandwidth, 2 * rows * cols * tokens / rate)
     if isinstance(format, PackedVNM):
         return 4e-6 + max(kept * size * 1.2 / bandwidth, 2 * rows * cols * tokens / (rate * format.m / 4 * 1.4))
+    if isinstance(format, PackedBitmap):
+        if tokens > TOKENS:  # decoded first
+            return guess(Dense(), rows, cols, kept, tokens, size) + 2 * rows * cols * size / bandwidth
+        return 4e-6 + rows * cols * 2.6e-13 + kept * 3.6e-13
     return 6e-6 + max(kept * (size + 1.2) / bandwidth * 2, 2 * kept * tokens / 1e13)

@@ -19,8 +19,10 @@ from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
+from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.pack.tune import Counts, Timing, fastest, fitting, guess, measure
+from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight, all_weights
 from gossamer.progress import watched
@@ -29,6 +31,7 @@ from gossamer.progress import watched
 _PRUNED = 0.3
 #: Tokens that a layer is judged by when there is no example: a reply, a few, a batch.
 _TOKENS = (1, 16, 128)
+Small = DynamicInt8Linear | QuantizedLinear
 
 
 def pack_(
@@ -43,8 +46,8 @@ def pack_(
     Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
     dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
     without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
-    (:func:`gossamer.models.fuse_`). A layer that ``gs.quantize_(model, "int8")`` made keeps its numbers: the layouts of
-    its bytes are measured, and "dense us" is what it would take in float32.
+    (:func:`gossamer.models.fuse_`). A layer that :func:`gossamer.quantize_` made keeps its numbers: the layouts of its
+    bytes are measured, dense among them, and "dense us" is what it would take in float32 (on a GPU, half precision).
 
     Parameters
     ----------
@@ -78,17 +81,19 @@ def pack_(
     from rich.console import Console
 
     weights, skipped = _weights(model)
-    eight = int8_layers(model)
+    small: dict[str, Small] = {**int8_layers(model), **quantized_layers(model)}
+    for name in [name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.values.is_cpu]:
+        skipped[name] = f"{small.pop(name).layout} is for a GPU; on a CPU a dense copy is multiplied"
     places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
     examples = examples_of(example_inputs)
-    seen = shapes_of(model, examples, places | {name: [layer] for name, layer in eight.items()})
+    seen = shapes_of(model, examples, places | {name: [layer] for name, layer in small.items()})
     before = [model_seconds(model, example) for example in examples if tune]
     layers = []
-    for name, weight in watched("packing", (weights | eight).items(), show_progress):
+    for name, weight in watched("packing", {**weights, **small}.items(), show_progress):
         shapes = sorted(seen.get(name, ())) or _usual_shapes(weight)
         counts = tuple(seen[name][shape] for shape in shapes) if name in seen else None
-        if isinstance(weight, DynamicInt8Linear):
-            layers.append(_pack_int8(name, weight, shapes, tune, counts))
+        if not isinstance(weight, Weight):
+            layers.append(_pack_small(name, weight, shapes, tune, counts))
         elif shapes:
             layers.append(_pack_one(weight, shapes, tune, counts))
         else:
@@ -105,9 +110,9 @@ def pack_(
     return report
 
 
-def _usual_shapes(weight: Weight | DynamicInt8Linear) -> list[tuple[int, ...]]:
+def _usual_shapes(weight: Weight | Small) -> list[tuple[int, ...]]:
     """Shapes that a layer is judged by when no example reaches it; none for a convolution."""
-    if isinstance(weight, DynamicInt8Linear):
+    if not isinstance(weight, Weight):
         return [(count, weight.in_features) for count in _TOKENS]
     if isinstance(weight.module, nn.Conv2d):
         return []
@@ -199,16 +204,19 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts:
     )
 
 
-def _pack_int8(
-    name: str, layer: DynamicInt8Linear, shapes: list[tuple[int, ...]], tune: bool, counts: Counts
-) -> PackedLayer:
-    shape, mask = (layer.out_features, layer.in_features), layer.mask()
+def _pack_small(name: str, layer: Small, shapes: list[tuple[int, ...]], tune: bool, counts: Counts) -> PackedLayer:
+    """Pack a layer whose weight has 8 or 4 bits."""
+    mask = layer.mask()
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
-    best, before, seconds = fastest_layout(layer, shapes, tune, counts)
+    best: Any
+    if isinstance(layer, DynamicInt8Linear):
+        best, before, seconds = fastest_layout(layer, shapes, tune, counts)
+    else:
+        best, before, seconds = fastest_quantized(layer, shapes, tune, counts)
     layer.repack(best)
-    tokens = tuple(torch.Size(s[:-1]).numel() for s in shapes)
+    shape, tokens = (layer.out_features, layer.in_features), tuple(torch.Size(s[:-1]).numel() for s in shapes)
     times = before * 1e6, seconds * 1e6
-    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, layer.packed.numel(), 4 * mask.numel())
+    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, layer.nbytes, layer.dense_bytes)
 
 
 def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:

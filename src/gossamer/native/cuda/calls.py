@@ -80,6 +80,10 @@ class Call(NamedTuple):
 
     def __call__(self, *given: Tensor | None) -> Tensor:
         """Launch, and return the result."""
+        return self.run(*given)[-1]
+
+    def run(self, *given: Tensor | None) -> list[Tensor]:
+        """Launch, and return all buffers."""
         like = next(tensor for tensor in given if tensor is not None)
         made = [
             torch.empty_strided(shape, strides, dtype=dtype, device=like.device)
@@ -88,7 +92,7 @@ class Call(NamedTuple):
         at = [0 if tensor is None else tensor.data_ptr() for tensor in (*given, *made)]
         for run, grid, threads, arguments in self.launches:
             run(grid, threads, *(_resolved(argument, at) for argument in arguments))
-        return made[-1]
+        return made
 
 
 def _resolved(argument: Argument, at: list[int]) -> int | bytes:

@@ -1,0 +1,100 @@
+"""Quantized layers and bitmaps on a GPU: against the decoded weight, packed, compiled, in CUDA graphs, moved."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer as gs
+from gossamer.formats import PackedBitmap
+from gossamer.kernels.quantized.layout import Layout
+from gossamer.kernels.quantized.linear import quantized_linear
+from gossamer.kernels.quantized.weight import decoded, quantized
+from gossamer.models.pack import tune as pack_tune
+from gossamer.models.quantized import QuantizedLinear
+
+pytestmark = pytest.mark.gpu
+
+LAYOUTS = [Layout("fp8"), Layout("int8"), Layout("fp8", "all", 4), Layout("fp8", "all", 8), Layout("int8", "all", 8),
+           Layout("fp8", 64, 8, True), Layout("int4", "all", 4, True), Layout("int4", 64, 8, True)]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def measured_anew(monkeypatch, tmp_path):
+    monkeypatch.setattr(pack_tune, "_file", lambda: tmp_path / "pack.json")
+
+
+def weight(rows, cols, layout):
+    dense = torch.randn(rows, cols, device="cuda").bfloat16()
+    return gs.sparsify(dense, gs.VNM(layout.v, 2, layout.m), format=gs.Dense()) if layout.m else dense
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_close_to_the_decoded_weight(layout, dtype):
+    for rows, cols in ((512, 1024), (328, 520), (40, 72)):
+        arrays = quantized(weight(rows, cols, layout), layout)
+        bias, exact = torch.randn(rows, device="cuda"), decoded(arrays, layout, (rows, cols))
+        for tokens in (1, 7, 16, 40, 130, 600):
+            x = torch.randn(tokens, cols, device="cuda").to(dtype)
+            out = quantized_linear(x, arrays, layout, (rows, cols), bias)
+            expected = x.float() @ exact.t() + bias
+            assert out.dtype is dtype
+            error = float((out.float() - expected).norm() / expected.norm())
+            assert error < (0.01 if layout.weights_only else 0.05), (rows, cols, tokens, error)
+
+
+@pytest.mark.parametrize(
+    ("how", "pattern"), [("fp8", None), ("fp8", "2:4"), ("fp8", gs.VNM("all", 2, 8)), ("int8", "2:4"), ("int4", "2:4")]
+)
+def test_packed_compiled_captured_and_copied(how, pattern):
+    model = nn.Sequential(nn.Linear(1024, 2048), nn.SiLU(), nn.Linear(2048, 512)).cuda().bfloat16().eval()
+    if pattern is not None:
+        gs.sparsify_(model, pattern)
+    x = torch.randn(24, 1024, device="cuda").bfloat16()
+    with torch.no_grad():
+        before = model(x)
+        gs.quantize_(model, how)
+        assert all(isinstance(model[i], QuantizedLinear) for i in (0, 2))
+        small = model(x)
+        scale = float(before.float().norm())
+        assert float((small - before).float().norm()) < (0.25 if how == "int4" else 0.08) * scale
+        report = gs.pack_(model, [x, (x[:1], 10)])
+        assert [row.tokens for row in report.layers] == [(1, 24)] * 2 and len(report.examples) == 2
+        packed = model(x)
+        assert float((packed - small).float().norm()) < 0.03 * scale
+        torch.testing.assert_close(torch.compile(model)(x), packed, rtol=2e-2, atol=2e-2)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = model(x)
+        x.copy_(torch.randn_like(x))
+        graph.replay()
+        torch.testing.assert_close(out, model(x))
+        torch.testing.assert_close(copy.deepcopy(model)(x), out)
+        there = copy.deepcopy(model).cpu()
+        error = float((there(x.cpu()).cuda() - out).float().norm() / out.float().norm())
+        assert error < 0.02 and torch.equal(there.cuda()(x), out)
+
+
+def test_bad_tokens():
+    for pattern in (None, "2:4"):
+        model = nn.Sequential(nn.Linear(256, 128)).cuda().bfloat16()
+        small = gs.quantize_(model if pattern is None else gs.sparsify_(model, pattern), "fp8")
+        x = torch.zeros(3, 256, device="cuda").bfloat16()
+        x[1, 0], x[2] = torch.inf, 1e30
+        with torch.no_grad():
+            out = small(x)
+        assert torch.equal(out[0], small[0].bias) and bool(out[1].isnan().all()) and bool(out[2].isfinite().all())
+
+
+def test_pack_tries_bitmaps():
+    layer = gs.sparsify_(nn.Linear(4096, 8192).cuda().bfloat16(), "85%")
+    dense, x = gs.densify_(copy.deepcopy(layer)), torch.randn(8, 4096, device="cuda").bfloat16()
+    gs.pack_(layer, x)
+    assert layer.weight.format == PackedBitmap()
+    for tokens in (1, 8, 32, 100):
+        x = torch.randn(tokens, 4096, device="cuda").bfloat16()
+        with torch.no_grad():
+            torch.testing.assert_close(layer(x), dense(x), rtol=2e-2, atol=2e-2)
+            torch.testing.assert_close(torch.compile(layer)(x), dense(x), rtol=2e-2, atol=2e-2)
