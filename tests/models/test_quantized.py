@@ -161,7 +161,7 @@ def test_a_gpu_without_sparse_8_bits_gets_dense_ones(monkeypatch: pytest.MonkeyP
     layer = gs.quantize_(nn.Sequential(network()[0]), "fp8")[0]
     weight = layer.weight
     monkeypatch.setattr(gpu, "capability", lambda device: (8, 9))
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(QuantizedLinear, "device", torch.device("cuda", 0))
     layer.suit_device()
     monkeypatch.undo()
     assert layer.layout == Layout("fp8") and torch.equal(layer.weight, weight)

@@ -197,7 +197,7 @@ def table(facts: dict[str, Any]) -> Table:
     torch_, cpu, compiler, cache = (facts[name] for name in ("torch", "cpu", "compiler", "cache"))
     has = [name for name, present in cpu["isa"].items() if present]
     gpus = [
-        f"{g['name']}, {g['memory_gib']} GiB, compute {g['capability']}\n[dim]{', '.join(g['takes']) or 'dense only'}[/]"
+        f"{g['name']}, {g['memory_gib']} GiB, compute {g['capability']}\n[dim]{', '.join(g['takes']) or 'dense'}[/]"
         for g in facts["gpus"]
     ]
     kernels, packages = facts["kernels"], facts["packages"]

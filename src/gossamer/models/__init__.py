@@ -6,6 +6,7 @@ from gossamer.models.builder import SparsityBuilder
 from gossamer.models.distributed import reduce_values, synchronize_
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
+from gossamer.models.group import group_
 from gossamer.models.int8 import Int8Linear
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
@@ -22,6 +23,6 @@ from gossamer.models.weights import Weight, all_weights, sparse_weights
 __all__ = [
     "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample", "PackReport",
     "PackedLayer", "QuantizedLinear", "SparseModule", "SparsityBuilder", "Summary", "Weight", "all_weights",
-    "count_flops", "densify_", "fuse_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_",
+    "count_flops", "densify_", "fuse_", "group_", "hold_", "pack_", "quantize_", "reduce_values", "shrink_",
     "sparse_parameters", "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

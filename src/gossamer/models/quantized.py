@@ -76,6 +76,7 @@ class QuantizedLinear(nn.Module):
         self.out_features, self.in_features = shape
         self.inputs_first = inputs_first
         self.register_parameter("bias", bias)
+        self._group: tuple[Any, int] | None = None  # gossamer.models.group.Group, and the number of this layer in it
         self._hold(arrays, layout, dtype)
 
     def _hold(self, arrays: Arrays, layout: Layout, dtype: torch.dtype) -> None:
@@ -92,9 +93,30 @@ class QuantizedLinear(nn.Module):
 
     @property
     def arrays(self) -> Arrays:
-        """The weight in its layout."""
+        """The weight in its layout; a copy if the layer is one of a group."""
+        if self._group is not None:
+            group, number = self._group
+            return group.part(number)
         held: Any = self._buffers
         return Arrays(*(held[name] for name in PARTS))
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weight is."""
+        held: Any = self._buffers
+        return held["format"].device
+
+    def join(self, group: Any, number: int) -> None:
+        """Leave the weight to a group, which has it as number ``number`` of several: :func:`gossamer.models.group_`."""
+        for name in PARTS:
+            self._buffers[name] = None
+        self._group = group, number
+
+    def ungroup(self) -> None:
+        """Hold the weight itself again."""
+        if self._group is not None:
+            arrays, self._group = self.arrays, None
+            self._hold(arrays, self.layout, self.dtype)
 
     @property
     def weight(self) -> Tensor:
@@ -110,6 +132,9 @@ class QuantizedLinear(nn.Module):
                 return self.forward(x)
         if torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
+        if self._group is not None:
+            group, number = self._group
+            return group.output(number, x)
         return quantized_linear(x, self.arrays, self.layout, self.shape, self._parameters["bias"])
 
     def mask(self) -> Tensor:
@@ -133,9 +158,10 @@ class QuantizedLinear(nn.Module):
 
     def repack(self, layout: Layout) -> None:
         """Arrange the same numbers in another way; int4 has one only."""
+        self.ungroup()
         if layout != self.layout:
             small = dense_values(self.arrays, self.layout, self.shape)
-            self._hold(packed_as(small, self.scale, layout), layout, self.dtype)
+            self._hold(packed_as(small, self.arrays.scale, layout), layout, self.dtype)
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
@@ -144,12 +170,12 @@ class QuantizedLinear(nn.Module):
     def explain(self, x: Tensor) -> Explanation:
         """Return what computes the layer's output, and why: :func:`gossamer.explain` asks for it."""
         activations = "activations as they are" if self.layout.weights_only else "activations quantized token by token"
-        why, device = f"the weight is {self.layout}; {activations}", self.values.device
+        why, device = f"the weight is {self.layout}; {activations}", self.device
         name = "vnm_weight_only" if self.layout.weights_only else "vnm_8bit"
         if not self.layout.m:
             name = "torch._int_mm" if self.layout.numbers == "int8" else "torch._scaled_mm"
         reason = None if device.type == "cuda" else f"there are kernels for a GPU, and this is a {device.type.upper()}"
-        reason = reason or self.layout.refusal(gpu.capability(self.values.get_device()))
+        reason = reason or self.layout.refusal(gpu.capability(device.index or 0))
         if reason is None:
             return Explanation("linear", (str(self.layout),), "native", name, why)
         return Explanation("linear", (str(self.layout),), "fallback", "torch.matmul", f"{why}; {reason}: made dense")
@@ -162,30 +188,33 @@ class QuantizedLinear(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         own = {id(array) for array in self._buffers.values() if array is not None}
-
-        def moved(tensor: Tensor) -> Tensor:
-            out = fn(tensor)  # .half() of a model must not touch the numbers of a weight
-            return tensor.to(out.device) if id(tensor) in own and out.dtype is not tensor.dtype else out
-
-        super()._apply(moved, recurse)
+        if self._group is not None:
+            self._group[0].move(fn)
+        super()._apply(lambda tensor: in_type(fn, tensor) if id(tensor) in own else fn(tensor), recurse)
         self.suit_device()
         return self
 
     def suit_device(self) -> None:
         """Let it be dense where the GPU that it is on has no kernel for its sparse layout."""
-        if not self.values.is_cuda or not self.layout.m or self.layout.numbers == "int4":
+        if self.device.type != "cuda" or not self.layout.m or self.layout.numbers == "int4":
             return
-        if self.layout.refusal(gpu.capability(self.values.get_device())) is not None:
+        if self.layout.refusal(gpu.capability(self.device.index or 0)) is not None:
             self.repack(Layout(self.layout.numbers))
 
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._group is not None:
+            arrays = {f"{prefix}{name}": array for name, array in zip(PARTS, self.arrays, strict=True)}
+            destination.update({name: array for name, array in arrays.items() if array is not None})
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        self.ungroup()
         if f"{prefix}format" in state_dict:  # another layout has other arrays
             layout, dtype = read_format(state_dict[f"{prefix}format"])
             given = Arrays(*(state_dict.get(f"{prefix}{name}") for name in PARTS))
             if given.values is not None and given.scale is not None and not given.values.is_meta:
                 check(given, layout, self.shape)
-                device = self.values.device
-                empty = (None if array is None else torch.empty_like(array, device=device) for array in given)
+                empty = (None if array is None else torch.empty_like(array, device=self.device) for array in given)
                 self._hold(Arrays(*empty), layout, dtype)  # type: ignore[arg-type]
         super()._load_from_state_dict(state_dict, prefix, *rest)
         self.suit_device()
@@ -194,6 +223,19 @@ class QuantizedLinear(nn.Module):
         """Return what ``repr`` shows."""
         shape = f"in_features={self.in_features}, out_features={self.out_features}"
         return f"{shape}, bias={self.bias is not None}, {self.layout}"
+
+
+def in_type(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """Return fn(tensor), on its device but of the type that it has: ``model.half()`` doesn't touch quantized numbers.
+
+    Examples
+    --------
+    >>> import torch
+    >>> in_type(torch.Tensor.half, torch.ones(1)).dtype
+    torch.float32
+    """
+    out = fn(tensor)
+    return out if out.dtype is tensor.dtype else tensor.to(out.device)
 
 
 def read_format(text: Tensor) -> tuple[Layout, torch.dtype]:

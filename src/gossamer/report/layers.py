@@ -211,7 +211,7 @@ def _kernel(weight: Weight) -> tuple[str, str]:
     if not isinstance(value, SparseTensor):
         return "torch", "the weight is dense"
     if isinstance(weight.eight, QuantizedLinear):
-        said = weight.eight.explain(weight.eight.values)
+        said = weight.eight.explain(weight.value)
         return said.function, f"{said.how}: {said.why}"
     if weight.eight is not None:
         what = "values and activations" if isinstance(weight.eight, QUANTIZED) else "values"

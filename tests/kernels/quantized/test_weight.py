@@ -50,6 +50,12 @@ def test_layouts_hold_the_same_numbers():
     assert torch.equal(again.values.view(torch.int8), arrays.values.view(torch.int8))
 
 
+def test_zeros_may_have_a_sign():
+    dense = torch.tensor([[3.0, -0.0, -0.0, 1.0], [-1e-9, 2.0, 0.0, -0.0]])
+    for layout in (Layout("fp8", "all", 4), Layout("int8", "all", 4), Layout("int4", "all", 4, True)):
+        assert decoded(quantized(dense, layout), layout, (2, 4))[0, 0] == 3.0
+
+
 def test_refused():
     with pytest.raises(ValueError, match="not finite"):
         quantized(torch.tensor([[1.0, torch.inf]]), Layout("fp8"))

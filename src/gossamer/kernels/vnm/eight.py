@@ -79,7 +79,7 @@ def round8(dense: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 def packed_values(small: Tensor, format: PackedVNM) -> tuple[Tensor, Structure]:
     """Return the values of a dense matrix of 8 bits in the order of a format, and where they are."""
     bytes = small.view(torch.int8)  # torch has more operators for it
-    structure, keys, place = packed_keys(bytes, format)
+    structure, keys, place = packed_keys(bytes & 127, format)  # a zero may have a sign; int8 has no -128
     values = torch.zeros(structure.value_shape, dtype=torch.int8, device=small.device)
     values[place] = bytes.reshape(-1)[keys]
     return values.view(small.dtype), structure

@@ -14,6 +14,7 @@ from gossamer.formats import Dense, Format, Masked
 from gossamer.kernels.rows.operators import STORED
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import fuse_
+from gossamer.models.group import group_layers
 from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import gpu as pack_gpu
@@ -47,7 +48,8 @@ def pack_(
     dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
     without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
     (:func:`gossamer.models.fuse_`). A layer that :func:`gossamer.quantize_` made keeps its numbers: the layouts of its
-    bytes are measured, dense among them, and "dense us" is what it would take in float32 (on a GPU, half precision).
+    bytes are measured, dense among them; those that read the same input compute by one launch then
+    (:func:`gossamer.models.group_`), and "dense us" is what it would take in float32 (on a GPU, half precision).
 
     Parameters
     ----------
@@ -82,7 +84,9 @@ def pack_(
 
     weights, skipped = _weights(model)
     small: dict[str, Small] = {**int8_layers(model), **quantized_layers(model)}
-    for name in [name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.values.is_cpu]:
+    for name in [
+        name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.device.type == "cpu"
+    ]:
         skipped[name] = f"{small.pop(name).layout} is for a GPU; on a CPU a dense copy is multiplied"
     places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
     examples = examples_of(example_inputs)
@@ -99,6 +103,7 @@ def pack_(
         else:
             skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
+    group_layers(model, examples if small else ())
     made_sparse(model)
     measured = tuple(
         MeasuredExample(example.text, example.weight, seconds * 1e6, model_seconds(model, example) * 1e6)

@@ -70,7 +70,7 @@ def fastest_quantized(
     counts
         How the times of several shapes count: :meth:`gossamer.models.pack.tune.Timing.seconds`.
     """
-    suited = layouts(layer, gpu.capability(layer.values.get_device()))
+    suited = layouts(layer, gpu.capability(layer.device.index or 0))
     times = _measured(layer, suited, shapes) if tuned else guessed(layer, suited, shapes)
     best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(counts))
     return best, times[None].seconds(counts), times[best].seconds(counts)
@@ -105,7 +105,7 @@ def _measured(
 def _arranged(layer: QuantizedLinear, layout: Layout) -> Arrays:
     if layout == layer.layout:
         return layer.arrays
-    return packed_as(dense_values(layer.arrays, layer.layout, layer.shape), layer.scale, layout)
+    return packed_as(dense_values(layer.arrays, layer.layout, layer.shape), layer.arrays.scale, layout)
 
 
 def _round(x: Tensor, weight: Tensor | Arrays, call: Callable[..., Tensor]) -> list[Callable[[], Any]]:

@@ -1,0 +1,315 @@
+"""A language model of the shape of Llama 8B, end to end on a GPU: dense, dense FP8, cuSPARSELt and ours, interleaved.
+
+python benchmarks/llm.py                       six layers; results/llm.json, docs/explanation/llm-table.md and llm.svg
+python benchmarks/llm.py --tables              the table and the picture again, from results/llm.json
+python benchmarks/llm.py --tiny                a few numbers on any machine, CPU too: does it still run?
+
+transformers' LlamaModel of 6 of the 32 layers, bf16, random weights and masks; without the head, which beside 6 layers
+would weigh five times as much as in the whole model. Decoding is one call for one token of each sequence, with a static
+cache of 256 tokens. Each contender is a process that holds its model; one at a time runs, in turns for each size. The
+figures are medians of the turns. ``graph`` replays a CUDA graph of the call, ``compiled`` is
+``torch.compile(model.forward, mode="reduce-overhead")``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import torch  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
+
+import gossamer as gs  # noqa: E402
+from benchmarks.llm_tables import write  # noqa: E402
+from gossamer.formats import PackedVNM  # noqa: E402
+from gossamer.models.weights import all_weights  # noqa: E402
+
+#: Batch and length; length 1 decodes with a cache.
+CASES = {
+    "1": (1, 1), "8": (8, 1), "16": (16, 1), "32": (32, 1), "64": (64, 1), "128": (128, 1),
+    "512": (1, 512), "2048": (1, 2048), "4 x 2048": (4, 2048),
+}  # fmt: skip
+#: Rows, columns and m of sparse layers.
+LAYERS = ((4096, 4096, 4), (1024, 4096, 4), (14336, 4096, 4), (4096, 14336, 4), (14336, 4096, 8), (4096, 14336, 8))
+MODES = ("eager", "graph", "compiled")
+CACHE, START = 256, 100
+SECONDS = 0.03  # of one turn
+
+
+def columns(shape: torch.Size, m: int, device: str) -> Tensor:
+    """A random mask that keeps 2 of each m columns, four of them shared by all rows."""
+    rows, groups = shape[0], shape[1] // m
+    shared = torch.rand(groups, m, device=device).topk(4, dim=1).indices
+    kept = torch.rand(rows, groups, 4, device=device).topk(2, dim=2).indices
+    at = shared.expand(rows, -1, -1).gather(2, kept) + torch.arange(0, shape[1], m, device=device)[:, None]
+    return torch.zeros(shape, dtype=torch.bool, device=device).scatter_(1, at.view(rows, -1), True)
+
+
+def pruned(model: nn.Module, mlp: int, device: str) -> dict[str, tuple[Any, int]]:
+    """Set weights to zero: 2:mlp in the MLP, 2:4 in the attention. Returns weights by name, with their m."""
+    found = {}
+    for name, weight in all_weights(model).items():
+        if ".layers." in f".{name}" and len(weight.shape) == 2:
+            m = mlp if ".mlp." in name else 4
+            with torch.no_grad():
+                weight.parameter.mul_(columns(weight.shape, m, device))
+            found[name] = weight, m
+    return found
+
+
+def packed(model: nn.Module, mlp: int, device: str) -> None:
+    """Our formats in half precision."""
+    for weight, m in pruned(model, mlp, device).values():
+        weight.become(weight.dense().clone(), weight.dense() != 0, PackedVNM("all", 2, m))
+
+
+def cusparselt(model: nn.Module, device: str) -> None:
+    """torch's own 2:4."""
+    torch.sparse.SparseSemiStructuredTensor._FORCE_CUTLASS = False
+    pruned(model, 4, device)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            sparse = torch.sparse.to_sparse_semi_structured(module.weight.detach())
+            module.weight = nn.Parameter(sparse, requires_grad=False)
+
+
+def quantized(model: nn.Module, device: str, mlp: int = 8, grouped: bool = True) -> None:
+    """2:mlp and 2:4 in FP8; layers of one input together, as pack_ puts them."""
+    pruned(model, mlp, device)
+    gs.quantize_(model, "fp8")
+    if grouped:
+        gs.nn.group_(model, {"input_ids": torch.ones(1, 8, dtype=torch.long, device=device), "use_cache": False})
+
+
+VARIANTS: dict[str, Callable[[nn.Module, str], Any]] = {
+    "dense bf16": lambda model, device: None,
+    "dense fp8": lambda model, device: gs.quantize_(model, "fp8"),
+    "cuSPARSELt 2:4": cusparselt,
+    "2:4": lambda model, device: packed(model, 4, device),
+    "2:8 + 2:4": lambda model, device: packed(model, 8, device),
+    "2:4 fp8": lambda model, device: quantized(model, device, 4),
+    "2:8 + 2:4 fp8": quantized,
+    "2:8 + 2:4 fp8, layer by layer": lambda model, device: quantized(model, device, grouped=False),
+}
+
+
+class Contender:
+    """One model, and what calls it: a function for each case and mode."""
+
+    def __init__(self, variant: str, arguments: argparse.Namespace) -> None:
+        from transformers import LlamaConfig, LlamaModel
+
+        self.device, small = arguments.device, arguments.tiny
+        size = (256, 512, 4, 2) if small else (4096, 14336, 32, 8)
+        self.config = LlamaConfig(
+            hidden_size=size[0], intermediate_size=size[1], num_attention_heads=size[2], num_key_value_heads=size[3],
+            num_hidden_layers=arguments.layers, vocab_size=1024, max_position_embeddings=8192, rope_theta=500000.0,
+        )  # fmt: skip
+        torch.manual_seed(0)
+        torch.set_default_dtype(torch.bfloat16)
+        with torch.device(self.device):
+            self.model: nn.Module = LlamaModel(self.config).eval().requires_grad_(False)
+        torch.set_default_dtype(torch.float32)
+        VARIANTS[variant](self.model, self.device)
+        self.calls: dict[tuple[str, str], Callable[[], Any]] = {}
+        self.counts: dict[tuple[str, str], int] = {}
+        self.resets: dict[str, Callable[[], None]] = {}
+        self.held: list[Any] = []  # what CUDA graphs read
+
+    def prepare(self, case: str, mode: str) -> str:
+        """Make the call of a case in a mode; returns why there is none, or nothing."""
+        try:
+            self.calls[case, mode] = self._call(case, mode)
+            seconds = min(self._timed(case, mode, 1) for _ in range(3))
+            self.counts[case, mode] = max(1, min(int(SECONDS / seconds), CACHE - START - 20))
+        except Exception as error:  # a rival that can't is left out, and the reason printed
+            self.calls.pop((case, mode), None)
+            return f"{type(error).__name__}: {str(error)[:300]} {traceback.format_exc()[-600:]}"
+        return ""
+
+    def _call(self, case: str, mode: str) -> Callable[[], Any]:
+        given, reset = self._inputs(case)
+        self.resets[case] = reset
+        self.held.append(given)
+        if mode == "eager":
+            return lambda: self.model(**given)
+        if mode == "compiled":
+            compiled = torch.compile(self.model.forward, mode="reduce-overhead" if self.device == "cuda" else "default")
+
+            def step() -> Any:
+                torch.compiler.cudagraph_mark_step_begin()
+                return compiled(**given)
+
+            for _ in range(3):
+                step()
+            return step
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self.model(**given)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.model(**given)
+        return graph.replay
+
+    def _inputs(self, case: str) -> tuple[dict[str, Any], Callable[[], None]]:
+        from transformers import StaticCache
+
+        batch, length = CASES[case]
+        ids = torch.randint(1024, (batch, length), device=self.device)
+        if length > 1:
+            return {"input_ids": ids, "use_cache": False}, lambda: None
+        cache = StaticCache(config=self.config, max_cache_len=CACHE)
+        given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
+        self.model(**given)  # which makes the cache
+
+        def reset() -> None:
+            for layer in cache.layers:
+                for held in vars(layer).values():
+                    if isinstance(held, Tensor) and held.numel() == 1:
+                        held.fill_(START)
+
+        reset()
+        return given, reset
+
+    def _timed(self, case: str, mode: str, count: int) -> float:
+        call, wait = self.calls[case, mode], torch.cuda.synchronize if self.device == "cuda" else lambda: None
+        self.resets[case]()
+        wait()
+        start = time.perf_counter()
+        for _ in range(count):
+            call()
+        wait()
+        return (time.perf_counter() - start) / count
+
+    def measure(self, case: str, mode: str) -> float | None:
+        """Seconds of a call, of those of one turn."""
+        if (case, mode) not in self.calls:
+            return None
+        self._timed(case, mode, 2)
+        return self._timed(case, mode, self.counts[case, mode])
+
+
+def work(variant: str, arguments: argparse.Namespace, pipe: Any) -> None:
+    """A process: prepares and measures when it is asked."""
+    torch.set_num_threads(2)
+    begin = time.perf_counter()
+    try:
+        contender = Contender(variant, arguments)
+    except Exception:
+        pipe.send(f"{variant}: {traceback.format_exc()[-1500:]}")
+        return
+    pipe.send(f"{variant}: made in {time.perf_counter() - begin:.0f} s")
+    with torch.inference_mode():
+        while (asked := pipe.recv()) is not None:
+            pipe.send(contender.prepare(*asked[1:]) if asked[0] == "prepare" else contender.measure(*asked[1:]))
+
+
+def compile_kernels(cases: list[str]) -> None:
+    """A process: compile the kernels of ours by all cores at once."""
+    with multiprocessing.get_context("fork").Pool() as pool:  # before CUDA is initialised here
+        from benchmarks.gpu_common import Wanted, collected, compile_all, pattern
+        from gossamer.kernels.vnm.eight import pack8
+
+        wanted: Wanted = {}
+        for rows, cols, m in LAYERS:
+            dense = pattern(rows, cols, m)
+            weight, small = gs.from_dense(dense, PackedVNM("all", 2, m)), pack8(dense, m)
+            with collected(wanted), torch.inference_mode():
+                for batch, length in (CASES[case] for case in cases):
+                    x = torch.zeros(batch * length, cols, dtype=torch.bfloat16, device="cuda")
+                    nn.functional.linear(x, weight)
+                    torch.ops.gossamer.vnm_8bit(*small[:4], x, None, *small.sizes, 0)
+                    torch.ops.gossamer.quantize_8bit(x, False)
+        compile_all(pool, wanted)
+
+
+def prepare(pipes: dict[str, Any], cases: list[str], mode: str) -> Iterator[tuple[str, str, str]]:
+    """Let all processes prepare at once; yields what went wrong, or nothing."""
+    for case in cases:
+        for pipe in pipes.values():
+            pipe.send(("prepare", case, mode))
+    for case in cases:
+        for variant, pipe in pipes.items():
+            yield variant, case, pipe.recv()
+
+
+def measured(pipes: dict[str, Any], case: str, mode: str, turns: int) -> dict[str, float]:
+    """Milliseconds of each contender that can, the median of turns."""
+    found: dict[str, list[float]] = {}
+    for _ in range(turns):
+        for variant, pipe in pipes.items():
+            pipe.send(("measure", case, mode))
+            if (seconds := pipe.recv()) is not None:
+                found.setdefault(variant, []).append(seconds)
+    return {variant: round(1e3 * statistics.median(each), 4) for variant, each in found.items()}
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """All contenders in turns."""
+    context = multiprocessing.get_context("spawn")
+    if arguments.device == "cuda" and not arguments.tiny:
+        first = context.Process(target=compile_kernels, args=(arguments.cases,))
+        first.start()
+        first.join()
+    pipes: dict[str, Any] = {}
+    for variant in arguments.variants:
+        here, there = context.Pipe()
+        context.Process(target=work, args=(variant, arguments, there), daemon=True).start()
+        pipes[variant] = here
+    for variant in list(pipes):
+        said = pipes[variant].recv()
+        print(said, flush=True)
+        if "made in" not in said:
+            del pipes[variant]
+    times: dict[str, dict[str, dict[str, float]]] = {}
+    for mode in arguments.modes:
+        cases = [case for case in arguments.cases if mode != "compiled" or case in arguments.compiled]
+        begin = time.perf_counter()
+        for variant, case, said in prepare(pipes, cases, mode):
+            print(f"{variant}, {case}, {mode}: {said}" if said else "", end="", flush=True)
+        print(f"{mode}: prepared in {time.perf_counter() - begin:.0f} s", flush=True)
+        times[mode] = {case: measured(pipes, case, mode, arguments.turns) for case in cases}
+        print(json.dumps({mode: times[mode]}), flush=True)
+    for pipe in pipes.values():
+        pipe.send(None)
+    import transformers
+
+    gpu = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
+    about = {"gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__}
+    return {**about, "layers": arguments.layers, "cache": CACHE, "ms": times}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", action="store_true")
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--layers", type=int, default=6)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--cases", nargs="*", default=list(CASES))
+    parser.add_argument("--modes", nargs="*", default=list(MODES))
+    parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
+    parser.add_argument("--compiled", nargs="*", default=["1", "16", "64", "2048"], help="cases to compile")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "llm.json")
+    arguments = parser.parse_args()
+    arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if not arguments.tables:
+        found = run(arguments)
+        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+    write(json.loads(arguments.out.read_text()), not arguments.tiny)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""The tables and the picture of benchmarks/llm.py; needs no torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parent.parent / "docs" / "explanation"
+TITLES = {
+    "compiled": 'torch.compile(mode="reduce-overhead")',
+    "graph": "CUDA graph of the eager model",
+    "eager": "Eager",
+}
+
+
+def table(mode: str, cases: dict[str, dict[str, float]]) -> str:
+    """Return Markdown: milliseconds of dense bf16, then how many times as fast the others are."""
+    variants = dict.fromkeys(name for each in cases.values() for name in each)
+    lines = [f"| {TITLES[mode]}, tokens | " + " | ".join(cases) + " |", "|---|" + "--:|" * len(cases)]
+    lines.append("| dense bf16, ms | " + " | ".join(f"{each['dense bf16']:.3f}" for each in cases.values()) + " |")
+    for name in variants:
+        if name != "dense bf16":
+            gains = (f"{each['dense bf16'] / each[name]:.2f}x" if name in each else "" for each in cases.values())
+            lines.append(f"| {name} | " + " | ".join(gains) + " |")
+    return "\n".join(lines)
+
+
+def tables(found: dict[str, Any]) -> str:
+    """Return all tables, and on what they were measured."""
+    said = (
+        f"Measured on {found['gpu']}, torch {found['torch']}, transformers {found['transformers']}; "
+        f"{found['layers']} layers. Up to 128 tokens are sequences that each decode one; 512, 2048 and 4 x 2048 are "
+        "prompts."
+    )
+    return "\n\n".join([said, *(table(mode, found["ms"][mode]) for mode in TITLES if mode in found["ms"])]) + "\n"
+
+
+def picture(found: dict[str, Any], path: Path) -> None:
+    """Draw the gains over dense bf16 by the number of tokens."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    modes = [mode for mode in ("eager", "graph") if mode in found["ms"]]
+    figure, axes = pyplot.subplots(1, len(modes), figsize=(11, 4), sharey=True, squeeze=False)
+    for axis, mode in zip(axes[0], modes, strict=True):
+        cases = found["ms"][mode]
+        for name in dict.fromkeys(n for each in cases.values() for n in each if n != "dense bf16"):
+            at = [i for i, each in enumerate(cases.values()) if name in each]
+            gains = [each["dense bf16"] / each[name] for each in cases.values() if name in each]
+            axis.plot(at, gains, marker="o", label=name)
+        axis.axhline(1, color="gray", linewidth=0.8)
+        axis.set_xticks(range(len(cases)), list(cases), fontsize=8)
+        axis.set_title(TITLES[mode], fontsize=10)
+        axis.set_xlabel("tokens")
+    axes[0][0].set_ylabel("times as fast as dense bf16")
+    axes[0][-1].legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def write(found: dict[str, Any], keep: bool) -> None:
+    """Print the tables; write them and the picture into the docs if ``keep``."""
+    print(tables(found))
+    if keep:
+        (DOCS / "llm-table.md").write_text(tables(found))
+        try:
+            picture(found, DOCS / "llm.svg")
+        except ImportError:
+            print("no picture: matplotlib is not installed")
