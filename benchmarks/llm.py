@@ -154,8 +154,8 @@ class Contender:
             for _ in range(3):
                 step()
             return step
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(2):
                 self.model(**given)
         torch.cuda.synchronize()
@@ -170,7 +170,7 @@ class Contender:
         batch, length = CASES[case]
         ids = torch.randint(1024, (batch, length), device=self.device)
         if length > 1:
-            return {"input_ids": ids, "use_cache": False}, lambda: None
+            return {"input_ids": ids, "use_cache": True}, lambda: None  # a cache of its own for each call
         cache = StaticCache(config=self.config, max_cache_len=CACHE)
         given = {"input_ids": ids, "past_key_values": cache, "use_cache": True}
         self.model(**given)  # which makes the cache
@@ -236,14 +236,12 @@ def compile_kernels(cases: list[str]) -> None:
         compile_all(pool, wanted)
 
 
-def prepare(pipes: dict[str, Any], cases: list[str], mode: str) -> Iterator[tuple[str, str, str]]:
+def prepare(pipes: dict[str, Any], case: str, mode: str) -> Iterator[tuple[str, str]]:
     """Let all processes prepare at once; yields what went wrong, or nothing."""
-    for case in cases:
-        for pipe in pipes.values():
-            pipe.send(("prepare", case, mode))
-    for case in cases:
-        for variant, pipe in pipes.items():
-            yield variant, case, pipe.recv()
+    for pipe in pipes.values():
+        pipe.send(("prepare", case, mode))
+    for variant, pipe in pipes.items():
+        yield variant, pipe.recv()
 
 
 def measured(pipes: dict[str, Any], case: str, mode: str, turns: int) -> dict[str, float]:
@@ -257,8 +255,8 @@ def measured(pipes: dict[str, Any], case: str, mode: str, turns: int) -> dict[st
     return {variant: round(1e3 * statistics.median(each), 4) for variant, each in found.items()}
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """All contenders in turns."""
+def run(arguments: argparse.Namespace) -> None:
+    """All contenders in turns; what was measured is written after each case."""
     context = multiprocessing.get_context("spawn")
     if arguments.device == "cuda" and not arguments.tiny:
         first = context.Process(target=compile_kernels, args=(arguments.cases,))
@@ -268,6 +266,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     for variant in arguments.variants:
         here, there = context.Pipe()
         context.Process(target=work, args=(variant, arguments, there), daemon=True).start()
+        there.close()  # so that a process that dies ends the wait for it
         pipes[variant] = here
     for variant in list(pipes):
         said = pipes[variant].recv()
@@ -276,20 +275,24 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
             del pipes[variant]
     times: dict[str, dict[str, dict[str, float]]] = {}
     for mode in arguments.modes:
-        cases = [case for case in arguments.cases if mode != "compiled" or case in arguments.compiled]
         begin = time.perf_counter()
-        for variant, case, said in prepare(pipes, cases, mode):
-            print(f"{variant}, {case}, {mode}: {said}" if said else "", end="", flush=True)
-        print(f"{mode}: prepared in {time.perf_counter() - begin:.0f} s", flush=True)
-        times[mode] = {case: measured(pipes, case, mode, arguments.turns) for case in cases}
-        print(json.dumps({mode: times[mode]}), flush=True)
+        for case in arguments.compiled if mode == "compiled" else arguments.cases:
+            for variant, said in prepare(pipes, case, mode):
+                print(f"{variant}, {case}, {mode}: {said}\n" if said else "", end="", flush=True)
+            times.setdefault(mode, {})[case] = measured(pipes, case, mode, arguments.turns)
+            arguments.out.write_text(json.dumps({**about(arguments), "ms": times}, indent=1) + "\n")
+        print(f"{mode}: {time.perf_counter() - begin:.0f} s", json.dumps(times[mode]), flush=True)
     for pipe in pipes.values():
         pipe.send(None)
+
+
+def about(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What was measured, and on what."""
     import transformers
 
     gpu = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
-    about = {"gpu": gpu, "torch": torch.__version__, "transformers": transformers.__version__}
-    return {**about, "layers": arguments.layers, "cache": CACHE, "ms": times}
+    versions = {"torch": torch.__version__, "transformers": transformers.__version__}
+    return {"gpu": gpu, **versions, "layers": arguments.layers, "cache": CACHE}
 
 
 def main() -> None:
@@ -301,13 +304,12 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES))
     parser.add_argument("--modes", nargs="*", default=list(MODES))
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
-    parser.add_argument("--compiled", nargs="*", default=["1", "16", "64", "2048"], help="cases to compile")
+    parser.add_argument("--compiled", nargs="*", default=["1", "2048", "16", "64"], help="cases to compile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "llm.json")
     arguments = parser.parse_args()
     arguments.device = "cuda" if torch.cuda.is_available() else "cpu"
     if not arguments.tables:
-        found = run(arguments)
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n")
+        run(arguments)
     write(json.loads(arguments.out.read_text()), not arguments.tiny)
 
 

@@ -17,7 +17,7 @@ from gossamer.kernels.quantized.weight import Arrays, check
 from gossamer.models.dynamic_int8 import check_packed, expect_packed
 from gossamer.models.int8 import expect_int8
 from gossamer.models.quantize import expect_quantized
-from gossamer.models.quantized import PARTS
+from gossamer.models.quantized import PARTS, QuantizedLinear
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights
 
@@ -87,6 +87,9 @@ def load(
                 done.add(id(state[name]))
                 tensor = held.pop(name) if name in held else file[name]
                 _put(model, name, weights.get(name), state[name], tensor, device)
+    for layer in model.modules():
+        if isinstance(layer, QuantizedLinear):
+            layer.suit_device()  # it may come from a machine with another GPU
     made_sparse(model)
     return model
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.kernels import gpu
+from gossamer.kernels.product import plain
 from gossamer.kernels.vnm.eight import quantize
 from gossamer.kernels.vnm.eight_cuda import WEIGHTS, quantize_launch
 from gossamer.kernels.vnm.operators import _library
@@ -87,7 +88,10 @@ def linear_dense8(values: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None)
     elsewhere by a product of float32.
     """
     integer, (rows, cols) = values.dtype is torch.int8, values.shape
-    small, tokens = torch.ops.gossamer.quantize_8bit(x, integer)
+    if x.is_cuda and plain(x):  # without torch's dispatcher, which takes longer than the kernel
+        small, tokens = quantize_tokens_cuda(x, integer)
+    else:
+        small, tokens = torch.ops.gossamer.quantize_8bit(x, integer)
     small = small[:, :cols]
     if not x.is_cuda or rows % 16 or cols % 16 or not x.shape[0]:
         out = small.float() @ values.float().t() * (tokens[:, None] * scale)

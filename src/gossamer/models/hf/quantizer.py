@@ -156,6 +156,8 @@ class SparseQuantizer(HfQuantizer):
                 _refuse_missing_arrays(module)
             if isinstance(module, DynamicInt8Linear | QuantizedLinear):
                 module.check()
+            if isinstance(module, QuantizedLinear):
+                module.suit_device()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
         tell(model)
