@@ -69,7 +69,7 @@ def test_which_layers() -> None:
     assert isinstance(gs.quantize_(nn.Linear(4, 4), "int8"), DynamicInt8Linear)
     with pytest.raises(ValueError, match="has no linear layer"):
         gs.quantize_(nn.Sequential(nn.ReLU()), "int8")
-    with pytest.raises(ValueError, match="must be 'int8 weights' or 'int8'"):
+    with pytest.raises(ValueError, match="must be 'int8 weights', 'int8', 'fp8' or 'int4'"):
         gs.quantize_(network(), "int3")  # type: ignore[arg-type]
 
 
