@@ -17,8 +17,8 @@ from gossamer.compiler.language.tree import Access, Op, Tree
 def zipped(statement: Statement, patterns: Sequence[int]) -> Split | None:
     """Take out a part of a statement whose operands have one pattern; None if there is none.
 
-    ``patterns`` gives operands of equal patterns equal numbers, and -1 to those that have none. What is kept complete, or
-    summed up completely, is one loop over values already.
+    ``patterns`` gives operands of equal patterns equal numbers, and -1 to those that have none. What is kept
+    complete, or summed up completely, is one loop over values already.
 
     Examples
     --------
