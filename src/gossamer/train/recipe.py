@@ -31,7 +31,8 @@ class Recipe:
     is the distance to the teacher's predictions. The learning rate rises for a thirtieth of the steps, and falls to 0
     along half a cosine.
 
-    The page on training from scratch says what was compared, on which text, and what did not help.
+    The page on sparse training of a language model says what was compared, on which text, and what did not help. The
+    power was found at 90 % with one seed: try other learning rates where it matters.
 
     Parameters
     ----------
