@@ -62,7 +62,8 @@ TASKS = {
     ),
     "prune a language model to 2:4": (
         "how-to/llm.md",
-        "assert model.model.layers[1].mlp.down_proj.weight.sparsity == 0.5",
+        "weight = model.model.layers[1].mlp.down_proj.weight\n"
+        "assert float((weight.detach().float() == 0).float().mean()) >= 0.5  # the page ends in eight bits",
     ),
     "read a report": (
         "how-to/report.md",

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 #: The results that the first table quotes. A figure changes when its script has run again.
-RESULTS = ("int8-model", "cpu-avx512", "int8", "gpu-h200", "llm", "pruning")
+RESULTS = ("encoder", "cpu-avx512", "int8", "gpu-h200", "llm", "pruning")
 
 
 def address() -> str:
@@ -84,5 +84,5 @@ def test_links_are_absolute_and_lead_to_files_of_the_repository(page):
 def test_the_scripts_and_results_behind_the_figures_exist():
     for name in RESULTS:
         assert (ROOT / "benchmarks" / "results" / f"{name}.json").exists()
-    for script in ("int8_model", "cpu", "int8", "gpu", "llm", "pruning"):
+    for script in ("encoder", "cpu", "int8", "gpu", "llm", "pruning"):
         assert (ROOT / "benchmarks" / f"{script}.py").exists()
