@@ -325,3 +325,9 @@ def test_a_product_of_small_integers_that_broadcast_keeps_their_type():
     x, y = torch.ones(5, 4, dtype=torch.int8), torch.ones(1, 3, 4, dtype=torch.int8)
     got = gs.einsum("fx, fmx -> mx", x, y, out=gs.CSR())
     assert got.dtype == torch.int8 and got.to_dense().tolist() == [[5] * 4] * 3
+
+
+def test_a_contraction_of_integers_with_one_pattern_keeps_their_type():
+    a = gs.from_dense(torch.eye(3, dtype=torch.int16), gs.CSR())
+    got = gs.einsum("ij,ij,->j", a, a, torch.tensor(2, dtype=torch.int16))
+    assert got.dtype == torch.int16 and got.tolist() == [2, 2, 2]

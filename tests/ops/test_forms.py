@@ -24,3 +24,10 @@ def test_conversions():
 
 def test_ordinary_tensors_are_no_trace():
     assert not is_traced([A, X])
+
+
+def test_dense_products_broadcast_as_in_einsum():
+    product = parse("ij,jk->ik", (2, 2))
+    for x, y in ((torch.randn(3, 4), torch.randn(4, 2)), (torch.randn(3, 1), torch.randn(4, 2))):
+        want = x.expand(3, 4) @ y
+        assert torch.allclose(on_dense(product, [x, y], None, torch.float32), want, atol=1e-6)

@@ -52,6 +52,8 @@ def planned(statement: Statement, tensors: Sequence[Tensor], out: Format | None)
 def patterns_of(tensors: Sequence[Tensor]) -> list[int]:
     """Number the patterns of tensors: equal for equal patterns, -1 for tensors without one, or with padding.
 
+    Those of integers have none: a sum of a product has another type than a contraction.
+
     Examples
     --------
     >>> import torch, gossamer as gs
@@ -62,7 +64,7 @@ def patterns_of(tensors: Sequence[Tensor]) -> list[int]:
     known: list[Structure] = []
     out = []
     for t in tensors:
-        if not isinstance(t, SparseTensor) or not t.dim() or not whole(t.structure):
+        if not isinstance(t, SparseTensor) or not t.dim() or not t.dtype.is_floating_point or not whole(t.structure):
             out.append(-1)
             continue
         place = next((n for n, s in enumerate(known) if s.same(t.structure)), len(known))
