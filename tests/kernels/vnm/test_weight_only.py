@@ -5,7 +5,13 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.kernels.vnm.weight_only import decode_weight_only, linear_weight_only, pack_weight_only
+from gossamer.kernels.vnm.weight_only import (
+    decode_weight_only,
+    linear_weight_only,
+    linear_widened,
+    pack_weight_only,
+    widened,
+)
 
 
 def test_by_hand():
@@ -31,3 +37,15 @@ def test_rounding_is_within_half_a_unit(rows, cols, v, m, bits):
     x = torch.randn(3, cols)
     out = linear_weight_only(*packed[:4], x, None, *packed.sizes, 1)
     torch.testing.assert_close(out, F.relu(x @ decode_weight_only(*packed).t()), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("v", "m", "bits"), [("all", 4, 4), (64, 8, 4), ("all", 8, 8), (64, 8, 8)])
+def test_widened_values_are_those_of_the_decoded_weight(v, m, bits):
+    dense = gs.sparsify(torch.randn(100, 300).bfloat16(), gs.VNM(v, 2, m), format=gs.Dense())
+    values, shared, meta, scale, sizes = pack_weight_only(dense, v, m, bits)
+    wide = widened(values, scale, 100, 300, m, torch.bfloat16)
+    decoded = torch.ops.gossamer.vnm_decode(wide, shared, meta, *sizes)
+    assert torch.equal(decoded, decode_weight_only(values, shared, meta, scale, sizes).bfloat16())
+    x, bias = torch.randn(3, 300).bfloat16(), torch.randn(100).bfloat16()
+    out = linear_widened(values, shared, meta, scale, x, bias, *sizes, 0)
+    torch.testing.assert_close(out, x @ decoded.t() + bias, rtol=2e-2, atol=2e-2)
