@@ -28,7 +28,9 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 import gossamer as gs
 from gossamer.core.dispatch import choose
 from gossamer.core.fallback import sparse_leaves, watch
-from gossamer.core.tensor import SparseTensor, from_entries, gather, scatter
+from gossamer.core.join import from_entries, gather
+from gossamer.core.tensor import SparseTensor
+from gossamer.core.values import scatter
 from gossamer.ops import Explanation
 
 Function = Callable[..., Any]

@@ -19,7 +19,7 @@ import scipy.sparse
 import torch
 
 import gossamer as gs
-from gossamer.core import tensor as tensors
+from gossamer.core import join
 from tests.formats import _corrupt, _reference
 from tests.formats._corrupt import KINDS, Case, whole
 from tests.formats._reference import SPECS
@@ -47,7 +47,7 @@ def same_entries(tensor: gs.SparseTensor, entries: dict[tuple[int, ...], float],
         for c, size in zip(coord, sizes, strict=True):
             number = number * size + c
         want[number] = value
-    keys, values = tensors.entries_of(tensor)
+    keys, values = join.entries_of(tensor)
     return keys.numel() == tensor.nnz and str(dict(zip(keys.tolist(), values.tolist(), strict=True))) == str(want)
 
 

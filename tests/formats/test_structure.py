@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import gossamer as gs
-from gossamer.core.tensor import from_entries
+from gossamer.core.join import from_entries
 from gossamer.formats.structure import Structure, matrix_sizes, ravel, unravel
 from tests.formats import _draw
 

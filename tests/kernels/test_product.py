@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 import gossamer as gs
 from gossamer import native
-from gossamer.core.tensor import build
+from gossamer.core.join import build
 from gossamer.formats import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM
 from gossamer.kernels.blocks.operators import blocks_of
 from gossamer.kernels.rows.operators import rows_of

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 import gossamer as gs
-from gossamer.core.tensor import SparseTensor, build, from_entries, placed
+from gossamer.core.join import build, from_entries
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats.values import placed
 
 #: Odd sizes, one row, one column, nothing at all, and one, two and three dimensions.
 SHAPES = [(5, 7), (1, 6), (6, 1), (0, 4), (4, 0), (9,), (3, 4, 5)]

@@ -5,7 +5,7 @@ import torch
 from torch.autograd import gradcheck, gradgradcheck
 
 import gossamer as gs
-from gossamer.core.tensor import build
+from gossamer.core.join import build
 
 
 def tensor(shape, format, density=0.5):

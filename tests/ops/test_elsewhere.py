@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.core.tensor import build
+from gossamer.core.join import build
 from gossamer.formats import PackedCSR, PackedNM, PackedVNM
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.kernels.product import Case, Linear

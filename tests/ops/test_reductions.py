@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
-from gossamer.core.tensor import from_entries
+from gossamer.core.join import from_entries
 from tests.formats_under_test import ALL
 from tests.ops.against_dense import SHAPES, check, check_refused, sample
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import gossamer as gs
-from gossamer.core.tensor import from_entries
+from gossamer.core.join import from_entries
 from tests.formats_under_test import ALL
 from tests.ops.against_dense import SHAPES, check_gradients, sample
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from gossamer.core.tensor import SparseTensor, build, values_of
+from gossamer.core.join import build, values_of
+from gossamer.core.tensor import SparseTensor
 
 
 def with_options_of(out: SparseTensor, source: SparseTensor) -> SparseTensor:

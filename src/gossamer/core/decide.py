@@ -15,9 +15,10 @@ from torch import Tensor
 from gossamer.core import table
 from gossamer.core.backward import with_backward
 from gossamer.core.facts import PARAMETERS
+from gossamer.core.join import wants_dense_gradient
 from gossamer.core.opaque import Opaque
 from gossamer.core.table import Entry, Function, Guard, Kind, Kinds, Operator, name_of
-from gossamer.core.tensor import SparseTensor, wants_dense_gradient
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked
 
 Refused = tuple[tuple[Entry, str], ...]

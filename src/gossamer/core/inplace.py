@@ -16,11 +16,13 @@ from torch import Tensor
 from gossamer.core.decide import Decision, after_refusal, by_table
 from gossamer.core.facts import FILLS, INPLACE, RESHAPING
 from gossamer.core.fallback import densify, sparse_leaves
+from gossamer.core.join import build, gather
 from gossamer.core.lists import keeps_zeros
 from gossamer.core.perform import compute
 from gossamer.core.table import Operator
-from gossamer.core.tensor import SparseTensor, build, gather, mask_padding
+from gossamer.core.tensor import SparseTensor
 from gossamer.core.write import copy_, write
+from gossamer.formats.values import mask_padding
 
 
 def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor, from_entries, summed
-from gossamer.formats import BSR, COO, CSC, CSR, Format, checks, levels
+from gossamer.core.join import build, from_entries, values_of
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats import BSR, COO, CSC, CSR, Format, Structure, checks, levels
 from gossamer.formats.base import check_size
 from gossamer.formats.structure import ascending, ravel
+from gossamer.formats.values import summed
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -58,8 +60,18 @@ def _from_coo(t: Tensor) -> SparseTensor:
     indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)
     crds = list(indices) if shape else [indices.new_zeros(indices.shape[1])]
-    arrays = {"pos0": pos, **{f"crd{d}": c.clone() for d, c in enumerate(crds)}}
-    return SparseTensor.from_arrays(COO(), shape, t.values().clone(), arrays)
+    arrays = {"pos0": pos, **{f"crd{d}": c for d, c in enumerate(crds)}}
+    return _copied(SparseTensor.from_arrays(COO(), shape, t.values(), arrays))
+
+
+def _copied(tensor: SparseTensor) -> SparseTensor:
+    """Return a tensor with arrays of its own, once they were found right.
+
+    Torch's are views of its tensor, which traces can't take as parts of another one, and others may write to.
+    """
+    structure = tensor.structure
+    arrays = {name: array.clone() for name, array in structure.arrays.items()}
+    return build(values_of(tensor).clone(), Structure(structure.format, structure.shape, arrays, structure.device))
 
 
 def _check_coordinates(coords: Sequence[Tensor], values: Tensor, shape: Sequence[int], what: str) -> None:
@@ -93,8 +105,7 @@ def _from_compressed(t: Tensor) -> SparseTensor:
     format = CSC() if columns else CSR() if inner == 1 else BSR(tuple(values.shape[1:]))
     if isinstance(format, BSR) and format.pads(shape):
         raise ValueError(f"{t.layout} of shape {shape}: blocks of {format.block} don't divide it")
-    # copies: torch's are views of its tensor, which traces can't take as parts of another one, and others may write to
-    return SparseTensor.from_arrays(format, shape, values.clone(), {"pos1": pos.clone(), "crd1": crd.clone()})
+    return _copied(SparseTensor.from_arrays(format, shape, values, {"pos1": pos, "crd1": crd}))
 
 
 def to_torch(t: SparseTensor) -> Tensor:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from gossamer.core.decide import Decision
 from gossamer.core.facts import KEEPS_ZEROS
+from gossamer.core.join import gather
 from gossamer.core.table import Operator
-from gossamer.core.tensor import SparseTensor, gather, mask_padding
+from gossamer.core.tensor import SparseTensor
+from gossamer.formats.values import mask_padding
 
 
 def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:

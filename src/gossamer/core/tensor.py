@@ -3,11 +3,7 @@
 It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
 one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.core.dispatch`.
 
-Three functions join it to autograd, and everything else is written with them:
-
-- :func:`values_of` takes the values out (backward: the gradient is a SparseTensor of the same pattern),
-- :func:`build` puts values in (backward: the gradient at the stored positions),
-- :func:`gather` reads any tensor at the stored positions.
+:mod:`gossamer.core.join` joins it to autograd.
 """
 
 from __future__ import annotations
@@ -20,15 +16,8 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler.convert import tensors as compiled
-from gossamer.core.values import entries as entries
-from gossamer.core.values import read as read
-from gossamer.core.values import scatter as scatter
+from gossamer.core.values import scatter
 from gossamer.formats import Dense, Format, Structure, as_format, checks
-from gossamer.formats.values import cleared as cleared
-from gossamer.formats.values import mask_padding as mask_padding
-from gossamer.formats.values import placed as placed
-from gossamer.formats.values import summed as summed
-from gossamer.kernels.product import TRANSFORMED
 
 
 class SparseTensor(torch.Tensor):
@@ -103,7 +92,7 @@ class SparseTensor(torch.Tensor):
         shape, values, arrays = checks.outside(format, shape, values, arrays)
         structure = Structure(format, shape, arrays, values.device)
         structure.check(values)
-        return build(values, structure)
+        return join.build(values, structure)
 
     # -- what it is
 
@@ -124,7 +113,7 @@ class SparseTensor(torch.Tensor):
 
     def values(self) -> Tensor:
         """Return the values as the format stores them; gradients flow back at the stored positions."""
-        return _Values.apply(self) if tracked(self) else self._component("_values")
+        return join.Values.apply(self) if join.tracked(self) else self._component("_values")
 
     @property
     def nnz(self) -> int:
@@ -170,10 +159,10 @@ class SparseTensor(torch.Tensor):
 
     def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
         """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
-        if self.grad_format is not None and tracked(self):
-            dense = _ToDense.apply(self)
+        if self.grad_format is not None and join.tracked(self):
+            dense = join.ToDense.apply(self)
         else:
-            dense = scatter(values_of(self), self.structure)
+            dense = scatter(join.values_of(self), self.structure)
         return dense if dtype is None else dense.to(dtype)
 
     def to_format(self, format: Format) -> Any:
@@ -191,11 +180,11 @@ class SparseTensor(torch.Tensor):
         if isinstance(format, Dense):
             return self.to_dense()
         if not torch.compiler.is_compiling():
-            made = compiled.convert(values_of(self), self._structure, format)
+            made = compiled.convert(join.values_of(self), self._structure, format)
             if made is not None:
-                return build(*made)
-        keys, values = entries_of(self)
-        return from_entries(keys, values, self._dense_shape, format)
+                return join.build(*made)
+        keys, values = join.entries_of(self)
+        return join.from_entries(keys, values, self._dense_shape, format)
 
     def to_torch(self) -> Tensor:
         """Return the ``torch.sparse`` tensor of the same layout (COO, CSR, CSC, BSR); other formats go to COO.
@@ -319,136 +308,6 @@ def rebuild(
     return tensor.requires_grad_(requires_grad)  # type: ignore[return-value]
 
 
-# -- between tensors and their values
-
-
-class _Values(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
-        ctx.tensor = tensor
-        # the tensor may have another pattern by the time of backward, but a trace takes the arrays from it
-        ctx.structure = None if torch.compiler.is_compiling() else tensor._structure
-        return tensor._component("_values").view_as(tensor._values)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> SparseTensor:
-        structure = ctx.tensor.structure if ctx.structure is None else ctx.structure
-        valid = structure.valid()
-        return SparseTensor(grad if valid is None else cleared(grad, valid), structure)
-
-
-class _Build(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, structure: Structure) -> SparseTensor:
-        ctx.structure = structure
-        return SparseTensor(values.view_as(values), structure)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return gather(grad, ctx.structure), None
-
-
-class _ToDense(torch.autograd.Function):
-    """Dense, with a gradient at every position: for tensors whose ``grad_format`` is Dense."""
-
-    @staticmethod
-    def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
-        return scatter(tensor._values, tensor.structure)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad
-
-
-class WantsDenseGradient(RuntimeError):  # noqa: N818 - it says what the tensor wants
-    """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
-
-
-def tracked(tensor: Tensor) -> bool:
-    """Does autograd follow this tensor here? (Asked below torch functions, which cost microseconds a question.)"""
-    if not torch.is_grad_enabled():
-        return False
-    with torch._C.DisableTorchFunctionSubclass():
-        return tensor.requires_grad
-
-
-def wants_dense_gradient(value: Any) -> bool:
-    """Is it a sparse tensor whose gradient is recorded here, at every position?"""
-    return isinstance(value, SparseTensor) and value.grad_format is not None and tracked(value)
-
-
-def values_of(tensor: SparseTensor) -> Tensor:
-    """Return the values of a tensor, as plain torch; the gradient that comes back has the tensor's pattern."""
-    if tracked(tensor) and not torch.compiler.is_exporting():
-        if tensor.grad_format is not None:
-            raise WantsDenseGradient("the gradient is wanted at every position: compute with t.to_dense()")
-        if torch._C._are_functorch_transforms_active():
-            raise NotImplementedError(TRANSFORMED)
-        return _Values.apply(tensor)
-    return tensor._component("_values")
-
-
-def build(values: Tensor, structure: Structure) -> SparseTensor:
-    """Return a tensor of these values; padding must hold zeros."""
-    if torch.is_grad_enabled() and values.requires_grad:
-        return _Build.apply(values, structure)
-    return SparseTensor(values, structure)
-
-
-def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
-    """Row-major number and value of each stored entry, in storage order."""
-    keys, where = entries(tensor.structure)
-    values = values_of(tensor).reshape(-1)
-    return keys, values if where is None else values[where]
-
-
-def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Tensor:
-    """Build a tensor from entries in any order; those of the same key are summed."""
-    if isinstance(format, Dense):
-        flat = values.new_zeros(torch.Size(shape).numel())
-        return flat.index_put((keys,), values).view(shape)
-    made = compiled.from_entries(keys, values, shape, format)
-    if made is not None:
-        return build(*made)
-    if keys.numel() > 1 and not bool((keys[1:] > keys[:-1]).all()):
-        keys, order = torch.sort(keys, stable=True)
-        values = values[order]
-        if not bool((keys[1:] > keys[:-1]).all()):
-            keys, group = torch.unique_consecutive(keys, return_inverse=True)
-            values = summed(values, group, keys.numel())
-    structure, place = Structure.from_keys(format, keys, shape)
-    return build(placed(values, place, structure), structure)
-
-
-def gather(tensor: Tensor, structure: Structure) -> Tensor:
-    """Read any tensor (dense or sparse) at the stored positions: values of that structure."""
-    if isinstance(tensor, SparseTensor):
-        if tensor.structure.same(structure):
-            return values_of(tensor)
-        return _gather_sparse(tensor, structure)
-    return read(tensor, structure)
-
-
-def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
-    traced, shape = torch.compiler.is_compiling(), structure.value_shape
-    where = wanted = None
-    if traced:  # a trace can't count the entries: padding goes to the end, and is read as zeros
-        (have, real), values = tensor.structure.places(), values_of(tensor).reshape(-1)
-        have = have if real is None else have.masked_fill(~real, tensor.structure.shape.numel())
-        keys, wanted = structure.places()
-    else:
-        have, values = entries_of(tensor)
-        keys, where = entries(structure)
-    if have.numel() == 0:
-        return values.new_zeros(shape)
-    order = torch.argsort(have)
-    have, values = have[order], values[order]
-    found = torch.searchsorted(have, keys).clamp(max=have.numel() - 1)
-    hit = have[found] == keys
-    taken = torch.where(hit if wanted is None else hit & wanted, values[found], 0)
-    return taken.reshape(shape) if traced else placed(taken, where, structure)
-
-
 def _bytes(n: int) -> str:
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if n >= size:
@@ -460,4 +319,5 @@ def _bytes(n: int) -> str:
 torch.serialization.add_safe_globals([rebuild])
 
 # Operators and conversions are made of tensors, and a tensor's methods call them: the other half of one subject.
+from gossamer.core import join  # noqa: E402, I001 - first, since dispatch is written with it
 from gossamer.core import dispatch, interop  # noqa: E402

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from gossamer.core.facts import WRITES
 from gossamer.core.fallback import Copies
-from gossamer.core.tensor import SparseTensor, from_entries, gather
+from gossamer.core.join import from_entries, gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 
 

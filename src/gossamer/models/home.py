@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from gossamer.core.tensor import SparseTensor, gather
+from gossamer.core.join import gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.models.held import Held
 
 #: Autograd's own ``.grad``, whatever a class of parameters makes of it. (By its other name: a compiled function would

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 from torch.utils.weak import WeakIdKeyDictionary
 
-from gossamer.core.tensor import SparseTensor, gather, scatter
+from gossamer.core.join import gather
+from gossamer.core.tensor import SparseTensor
+from gossamer.core.values import scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.models.home import home_of

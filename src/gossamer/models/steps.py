@@ -15,8 +15,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from gossamer.core.tensor import SparseTensor, gather, scatter
+from gossamer.core.join import gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.core.untraced import untraced
+from gossamer.core.values import scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.models.home import Home, home_of

@@ -8,9 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, scatter
+from gossamer.core.join import build, gather
+from gossamer.core.tensor import SparseTensor
+from gossamer.core.values import scatter
 from gossamer.formats import Dense, Structure
 from gossamer.formats import values as plain
+from gossamer.formats.values import mask_padding
 from gossamer.models.held import Checked, Held
 from gossamer.models.home import version_of
 from gossamer.models.state import moved

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import tracked
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, tracked
+from gossamer.core.tensor import SparseTensor
 from gossamer.core.write import not_stored
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel

@@ -17,9 +17,10 @@ from gossamer.compiler.language.algebra import product
 from gossamer.compiler.language.tree import Access, Op, Tree
 from gossamer.compiler.run.calls import Prepared, run
 from gossamer.compiler.run.runtime import available
+from gossamer.core.join import build, tracked, values_of
 from gossamer.core.look import shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, tracked, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, PackedRows
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.ops import product as products

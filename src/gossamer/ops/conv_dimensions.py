@@ -13,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.join import wants_dense_gradient
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, wants_dense_gradient
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.ops import product as products
 from gossamer.ops.convolution import _by_patches, _describe, _Window, _window

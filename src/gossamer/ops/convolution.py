@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.join import values_of, wants_dense_gradient
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, values_of, wants_dense_gradient
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, Structure
 from gossamer.ops import product as products
 from gossamer.ops.product import multiply, product

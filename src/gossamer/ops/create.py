@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from gossamer.core.copies import cloned, with_options_of
+from gossamer.core.join import build, entries_of, from_entries, values_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
+from gossamer.formats.values import mask_padding
 
 
 @implements(torch.clone, (Format,))

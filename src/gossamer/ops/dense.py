@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gossamer.compiler.convert import tensors as compiled
 from gossamer.core.interop import describe
-from gossamer.core.tensor import SparseTensor, build, from_entries, gather
+from gossamer.core.join import build, from_entries, gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Structure, as_format
 
 

@@ -18,13 +18,8 @@ from gossamer.compiler.language.zips import zipped
 from gossamer.compiler.run.calls import plan_for, run
 from gossamer.compiler.run.crossover import dense_wins
 from gossamer.core.interop import from_torch
-from gossamer.core.tensor import (
-    SparseTensor,
-    WantsDenseGradient,
-    build,
-    tracked,
-    wants_dense_gradient,
-)
+from gossamer.core.join import WantsDenseGradient, build, tracked, wants_dense_gradient
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands

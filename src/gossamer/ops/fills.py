@@ -10,7 +10,8 @@ from torch import Tensor
 from gossamer.compiler import interpret, parse
 from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.run.calls import plan_for
-from gossamer.core.tensor import SparseTensor, tracked
+from gossamer.core.join import tracked
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.native import BuildError
 from gossamer.ops import operands

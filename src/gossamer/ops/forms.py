@@ -12,7 +12,8 @@ from gossamer.compiler import Statement, interpret
 from gossamer.compiler.language.statement import equation
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer, natural
-from gossamer.core.tensor import SparseTensor, build, gather
+from gossamer.core.join import build, gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import COO, Dense, Format
 from gossamer.ops import operands
 from gossamer.ops.ready import ORDINARY

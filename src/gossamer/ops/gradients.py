@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import build, gather, values_of
 from gossamer.core.look import shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, gather, mask_padding, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
+from gossamer.formats.values import mask_padding
 
 NAMES = (
     "threshold_backward", "gelu_backward", "silu_backward", "sigmoid_backward", "tanh_backward", "elu_backward",

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import from_entries
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, from_entries
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.formats.structure import ravel
 from gossamer.ops.shape import coords_of, dim_of

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import build, from_entries, values_of
 from gossamer.core.look import shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, from_entries, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
 from gossamer.ops.shape import coords_of, dim_of, raised, reshape, sizes_of, unsqueeze

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.join import entries_of, values_of
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, entries_of, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked
 from gossamer.ops.index import select_entries
 from gossamer.ops.norms import takes_vector_norm

@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.core import table
+from gossamer.core.join import tracked, wants_dense_gradient
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, tracked, wants_dense_gradient
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.kernels.product import CODES, activated
 from gossamer.kernels.transpose import feature_major, token_major

@@ -7,10 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import build, entries_of, from_entries, values_of
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, mask_padding, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import CSR, Dense, Format, Masked, Structure
+from gossamer.formats.values import mask_padding
 from gossamer.kernels.product import matrix_of_tokens
 from gossamer.ops.product import describe, multiply
 

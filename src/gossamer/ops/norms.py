@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import values_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.ops.reductions import Dims, Groups, reduced_dims, takes_extreme
 

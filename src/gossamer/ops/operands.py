@@ -12,7 +12,8 @@ from gossamer.compiler import Statement
 from gossamer.compiler.language.tree import Op, Tree, operand_name
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer
-from gossamer.core.tensor import SparseTensor, values_of
+from gossamer.core.join import values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 
 

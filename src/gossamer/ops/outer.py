@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import from_entries
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, from_entries
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
 from gossamer.ops.shape import coords_of

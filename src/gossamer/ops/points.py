@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import entries_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, entries_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
 from gossamer.ops.index import _rows, _written_out, cut, takes_getitem

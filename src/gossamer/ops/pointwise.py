@@ -16,22 +16,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.core.facts import POINTWISE, ZERO_PRESERVING
+from gossamer.core.join import build, entries_of, from_entries, gather, values_of
 from gossamer.core.lists import keeps_zeros
 from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import (
-    SparseTensor,
-    build,
-    entries,
-    entries_of,
-    from_entries,
-    gather,
-    mask_padding,
-    placed,
-    values_of,
-)
+from gossamer.core.tensor import SparseTensor
+from gossamer.core.values import entries
 from gossamer.formats import Format, Structure
 from gossamer.formats.structure import unravel
+from gossamer.formats.values import mask_padding, placed
 from gossamer.ops.join import expand
 
 

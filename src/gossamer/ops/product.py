@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from gossamer.core.decide import Decision, after_refusal, by_table
+from gossamer.core.join import build, values_of
 from gossamer.core.table import Operator, implements, name_of
-from gossamer.core.tensor import SparseTensor, build, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Structure
 from gossamer.kernels import product as kernels
 from gossamer.kernels.bitmap.product import BitmapProduct

@@ -14,7 +14,8 @@ from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS, PLANS
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.plans import Plan
-from gossamer.core.tensor import SparseTensor, tracked
+from gossamer.core.join import tracked
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Structure
 
 ORDINARY = (Tensor, torch.nn.Parameter)

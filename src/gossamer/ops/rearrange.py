@@ -7,8 +7,9 @@ from typing import Any
 
 import torch
 
+from gossamer.core.join import from_entries, values_of
 from gossamer.core.table import Guard, implements
-from gossamer.core.tensor import SparseTensor, from_entries, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
 from gossamer.ops import index, shape

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import build, entries_of, values_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, entries_of, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.ops.pointwise import takes_pointwise
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.core.join import build, entries_of, from_entries, values_of
 from gossamer.core.look import shape_of
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, entries_of, from_entries, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, Structure
 from gossamer.formats.structure import ravel, unravel
 

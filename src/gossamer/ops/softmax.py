@@ -13,9 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.core.join import build
 from gossamer.core.table import implements
-from gossamer.core.tensor import SparseTensor, build, placed
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
+from gossamer.formats.values import placed
 from gossamer.ops.reductions import Groups
 
 

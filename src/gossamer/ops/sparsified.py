@@ -10,8 +10,9 @@ from torch import Tensor
 
 from gossamer.core.decide import kinds_of
 from gossamer.core.facts import POINTWISE
+from gossamer.core.join import entries_of, from_entries
 from gossamer.core.table import inline_entry, operator_of
-from gossamer.core.tensor import SparseTensor, entries_of, from_entries
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.ops.sparsify import apply_mask, sparsify
 from gossamer.patterns import KeepAll

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import SparseTensor, build, from_entries, gather
+from gossamer.core.join import build, from_entries, gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSR, Dense, Format, as_format
 from gossamer.patterns import Blocks, Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier

@@ -21,7 +21,8 @@ from gossamer.compiler.language.statement import write
 from gossamer.compiler.planner.pairs import product_of
 from gossamer.compiler.run.calls import Call, Prepared, gradient
 from gossamer.compiler.run.infer import infer
-from gossamer.core.tensor import SparseTensor, build, values_of
+from gossamer.core.join import build, values_of
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Structure, as_format
 from gossamer.kernels.csr.operators import _library
 from gossamer.native import BuildError

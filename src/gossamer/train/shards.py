@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import cleared
+from gossamer.formats.values import cleared
 
 
 def is_sharded(tensor: Any) -> bool:

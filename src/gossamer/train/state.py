@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.tensor import gather
+from gossamer.core.join import gather
 from gossamer.formats import Masked
 from gossamer.models.state import follow
 from gossamer.models.weights import Weight

@@ -16,8 +16,9 @@ from gossamer import native
 from gossamer.compiler.convert import restack, streaming
 from gossamer.compiler.convert import tensors as convert
 from gossamer.compiler.run import runtime
-from gossamer.core.tensor import build, from_entries, placed
+from gossamer.core.join import build, from_entries
 from gossamer.formats import Condensed, PackedCSR, PackedNM, Structure, as_format
+from gossamer.formats.values import placed
 from tests.formats._draw import blocked, dense, stacks
 
 pytestmark = pytest.mark.skipif(not runtime.available(), reason="no C compiler")

@@ -6,7 +6,7 @@ import torch
 import gossamer as gs
 from gossamer.compiler import parse
 from gossamer.compiler.run.infer import infer
-from gossamer.core.tensor import from_entries
+from gossamer.core.join import from_entries
 
 N = 5_000_000_000
 
