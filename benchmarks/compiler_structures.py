@@ -2,8 +2,8 @@
 
     python benchmarks/compiler_structures.py [--quick] [--out FILE]
 
-Every product is timed beside ``torch.sparse`` (CSR with 64- and 32-bit indices) and scipy, and numba and pydata/sparse
-where they are installed; the fastest of them is the rival. Calls take turns, by the processor time of the thread, and
+Every product is timed beside ``torch.sparse`` (CSR with 64- and 32-bit indices) and scipy; the fastest of them is the
+rival. Calls take turns, by the processor time of the thread, and
 the fastest of each counts. ``A X W`` and ``A A Z`` are compared with the best pairs of our own calls.
 """
 

@@ -16,7 +16,7 @@ LAYER = "sum(ij * exp(leaky(i + j)) * jk) / sum(il * exp(leaky(i + l))) -> ik"
 
 
 def by_einsum(edges: gs.SparseTensor, source: torch.Tensor, target: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """One expression over the edges; scores are bounded, so that no exponential overflows."""
+    """One expression over the edges. No maximum is subtracted first, so large scores would overflow."""
     return gs.einsum(LAYER, edges, source, target, x, edges, source, target)
 
 
