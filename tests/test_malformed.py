@@ -20,6 +20,7 @@ import torch
 
 import gossamer as gs
 from gossamer.core import join
+from gossamer.core import tensor as tensors
 from tests.formats import _corrupt, _reference
 from tests.formats._corrupt import KINDS, Case, whole
 from tests.formats._reference import SPECS
