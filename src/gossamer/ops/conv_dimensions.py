@@ -18,7 +18,7 @@ from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.ops import product as products
-from gossamer.ops.convolution import _by_patches, _describe, _Window, _window
+from gossamer.ops.convolution import Window, by_patches, describe_patches, window_of
 from gossamer.ops.product import multiply
 
 
@@ -45,11 +45,11 @@ def _refused(input: Tensor, weight: SparseTensor, bias: Any, groups: int, dims: 
 # -- one dimension
 
 
-def _window_1d(input: Tensor, weight: SparseTensor, stride: Any, padding: Any, dilation: Any) -> _Window | str:
+def _window_1d(input: Tensor, weight: SparseTensor, stride: Any, padding: Any, dilation: Any) -> Window | str:
     outputs, channels, width = weight._dense_shape
     stride, dilation = (1, *_tuple(stride, 1)), (1, *_tuple(dilation, 1))
     padding = padding if isinstance(padding, str) else (0, *_tuple(padding, 1))
-    return _window(input.unsqueeze(-2), (outputs, channels, 1, width), stride, padding, dilation)
+    return window_of(input.unsqueeze(-2), (outputs, channels, 1, width), stride, padding, dilation)
 
 
 def _takes_1d(
@@ -63,7 +63,7 @@ def _takes_1d(
     return window if isinstance(window, str) else None
 
 
-@implements(F.conv1d, (Dense, Format, Dense), when=_takes_1d, detail=_describe)
+@implements(F.conv1d, (Dense, Format, Dense), when=_takes_1d, detail=describe_patches)
 def conv1d(
     input: Tensor,
     weight: SparseTensor,
@@ -75,13 +75,13 @@ def conv1d(
 ) -> Tensor:
     """Convolution along a line, with a sparse weight."""
     window = _window_1d(input, weight, stride, padding, dilation)
-    assert isinstance(window, _Window)
+    assert isinstance(window, Window)
     return _convolve(input.unsqueeze(-2), weight, bias, window).squeeze(-2)
 
 
-def _convolve(images: Tensor, weight: SparseTensor, bias: Tensor | None, window: _Window) -> Tensor:
+def _convolve(images: Tensor, weight: SparseTensor, bias: Tensor | None, window: Window) -> Tensor:
     by_features = products.chosen(*products.case_of(weight._values, weight.structure)).feature_major
-    return _by_patches(images, window, weight._dense_shape[0], by_features, partial(multiply, weight=weight, bias=bias))
+    return by_patches(images, window, weight._dense_shape[0], by_features, partial(multiply, weight=weight, bias=bias))
 
 
 # -- three dimensions
@@ -98,13 +98,13 @@ def _padding_3d(weight: SparseTensor, stride: Any, padding: Any, dilation: Any) 
     return tuple(n for side in reversed(sides) for n in (side, side))
 
 
-def _window_3d(shape: tuple[int, ...], weight: SparseTensor, stride: Any, dilation: Any) -> _Window | str:
+def _window_3d(shape: tuple[int, ...], weight: SparseTensor, stride: Any, dilation: Any) -> Window | str:
     """Return the sizes of the two-dimensional convolutions of images that are padded already."""
     outputs, channels, depth, *kernel = weight._dense_shape
     images = torch.empty((channels * depth, *shape[-2:]), device="meta")
     _, *step = _tuple(stride, 3)
     _, *wide = _tuple(dilation, 3)
-    return _window(images, (outputs, channels * depth, *kernel), tuple(step), 0, tuple(wide))
+    return window_of(images, (outputs, channels * depth, *kernel), tuple(step), 0, tuple(wide))
 
 
 def _takes_3d(
@@ -124,7 +124,7 @@ def _takes_3d(
     return window if isinstance(window, str) else None
 
 
-@implements(F.conv3d, (Dense, Format, Dense), when=_takes_3d, detail=_describe)
+@implements(F.conv3d, (Dense, Format, Dense), when=_takes_3d, detail=describe_patches)
 def conv3d(
     input: Tensor,
     weight: SparseTensor,
@@ -143,7 +143,7 @@ def conv3d(
     batch, channels, places, height, width, _ = slices.shape
     images = slices.permute(0, 2, 1, 5, 3, 4).reshape(batch * places, channels * depth, height, width)
     window = _window_3d((height, width), weight, stride, dilation)
-    assert isinstance(window, _Window)
+    assert isinstance(window, Window)
     out = _convolve(images, weight, bias, window)
     out = out.reshape(batch, places, *out.shape[1:]).transpose(1, 2)
     return out if input.dim() == 5 else out[0]

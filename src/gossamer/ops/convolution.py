@@ -18,7 +18,7 @@ from gossamer.ops import product as products
 from gossamer.ops.product import multiply, product
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
     """The sizes of a convolution."""
 
     kernel: tuple[int, int]
@@ -32,7 +32,7 @@ def _pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-def _window(input: Tensor, shape: Sequence[int], stride: Any, padding: Any, dilation: Any) -> _Window | str:
+def window_of(input: Tensor, shape: Sequence[int], stride: Any, padding: Any, dilation: Any) -> Window | str:
     """Return the sizes of a convolution, or why there are none."""
     kernel, stride, dilation = tuple(shape[2:]), _pair(stride), _pair(dilation)
     if padding == "same" and stride != (1, 1):
@@ -47,7 +47,7 @@ def _window(input: Tensor, shape: Sequence[int], stride: Any, padding: Any, dila
     height, width = ((sizes[i] - dilation[i] * (kernel[i] - 1) - 1) // stride[i] + 1 for i in (0, 1))
     if height < 1 or width < 1:
         return "the kernel is larger than the input"
-    return _Window(kernel, stride, dilation, pad, (height, width))  # type: ignore[arg-type]
+    return Window(kernel, stride, dilation, pad, (height, width))  # type: ignore[arg-type]
 
 
 def takes_conv2d(
@@ -67,7 +67,7 @@ def takes_conv2d(
         return "input or weight has another number of dimensions"
     if input.shape[-3] != shape[1]:
         return "input and weight have different numbers of channels"
-    window = _window(input, shape, stride, padding, dilation)
+    window = window_of(input, shape, stride, padding, dilation)
     return window if isinstance(window, str) else None
 
 
@@ -89,17 +89,17 @@ def convolve(
     >>> convolve(torch.ones(1, 1, 2, 2), w.values(), w.structure)
     tensor([[[[2.]]]])
     """
-    window = _window(x, structure.shape, stride, padding, dilation)
-    assert isinstance(window, _Window)
+    window = window_of(x, structure.shape, stride, padding, dilation)
+    assert isinstance(window, Window)
     by_features = products.chosen(*products.case_of(values, structure)).feature_major
 
     def times(tokens: Tensor, feature_major: bool | None = None) -> Tensor:
         return product(tokens, values, structure, bias, feature_major=feature_major)
 
-    return _by_patches(x, window, structure.shape[0], by_features, times)
+    return by_patches(x, window, structure.shape[0], by_features, times)
 
 
-def _by_patches(input: Tensor, window: _Window, rows: int, by_features: bool, times: Callable[..., Tensor]) -> Tensor:
+def by_patches(input: Tensor, window: Window, rows: int, by_features: bool, times: Callable[..., Tensor]) -> Tensor:
     """Convolve by a product of patches, ``times(tokens)``, which likes tokens feature by feature or not."""
     x = input if input.dim() == 4 else input[None]
     x = F.pad(x, window.padding) if any(window.padding) else x
@@ -127,11 +127,12 @@ def _takes(
     return takes_conv2d(input, weight._dense_shape, stride, padding, dilation, groups)
 
 
-def _describe(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any) -> str:
+def describe_patches(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any) -> str:
+    """Say what runs, for :func:`gossamer.explain`."""
     return f"patches of the input are the tokens, {products.describe(weight)}"
 
 
-@implements(F.conv2d, (Dense, Format, Dense), when=_takes, detail=_describe)
+@implements(F.conv2d, (Dense, Format, Dense), when=_takes, detail=describe_patches)
 def conv2d(
     input: Tensor,
     weight: SparseTensor,
@@ -142,10 +143,10 @@ def conv2d(
     groups: int = 1,
 ) -> Tensor:
     """Convolution with a sparse weight."""
-    window = _window(input, weight._dense_shape, stride, padding, dilation)
-    assert isinstance(window, _Window)
+    window = window_of(input, weight._dense_shape, stride, padding, dilation)
+    assert isinstance(window, Window)
     by_features = products.chosen(*products.case_of(weight._values, weight.structure)).feature_major
-    return _by_patches(input, window, weight._dense_shape[0], by_features, partial(multiply, weight=weight, bias=bias))
+    return by_patches(input, window, weight._dense_shape[0], by_features, partial(multiply, weight=weight, bias=bias))
 
 
 @implements(F.conv2d, (Dense, Masked, Dense))

@@ -53,10 +53,11 @@ def _takes_rows(input: SparseTensor, index: Any) -> str | None:
 
 def every_index(items: list[Any], ndim: int) -> list[Any]:
     """Return an index for each dimension, with ``...`` written out and None left out."""
-    return [item for item in _written_out(items, ndim) if item is not None]
+    return [item for item in written_out(items, ndim) if item is not None]
 
 
-def _written_out(items: list[Any], ndim: int) -> list[Any]:
+def written_out(items: list[Any], ndim: int) -> list[Any]:
+    """Return the items of an index with ``...`` written out as slices."""
     named = len([i for i in items if i is not None and i is not Ellipsis])
     at = items.index(Ellipsis) if Ellipsis in items else len(items)
     return [*items[:at], *[slice(None)] * (ndim - named), *items[at + 1 :]]
@@ -69,8 +70,8 @@ def getitem(input: SparseTensor, index: Any) -> Any:
         index = torch.as_tensor(index, device=input._values.device)
         if index.dtype == torch.bool:
             index = torch.nonzero(index).squeeze(1)
-        return _rows(input, 0, index, negative=True)
-    return cut(input, _written_out(list(index) if isinstance(index, tuple) else [index], len(input._dense_shape)))
+        return take_slices(input, 0, index, negative=True)
+    return cut(input, written_out(list(index) if isinstance(index, tuple) else [index], len(input._dense_shape)))
 
 
 def cut(input: SparseTensor, items: list[Any]) -> Any:
@@ -110,10 +111,11 @@ def _takes_index_select(input: SparseTensor, dim: int, index: Tensor) -> str | N
 @implements(torch.index_select, (Format, Dense, Dense), when=_takes_index_select)
 def index_select(input: SparseTensor, dim: int, index: Tensor) -> Any:
     """Take some of the slices along a dimension, in any order, any number of times."""
-    return _rows(input, dim, index, negative=False)
+    return take_slices(input, dim, index, negative=False)
 
 
-def _rows(input: SparseTensor, dim: int, index: Tensor, negative: bool) -> Any:
+def take_slices(input: SparseTensor, dim: int, index: Tensor, negative: bool) -> Any:
+    """Take slices of a dimension, in any order, any number of times; ``negative`` numbers may count from the end."""
     dim = dim_of(dim, len(input._dense_shape))
     size, index = input._dense_shape[dim], index.long()
     if index.numel() and (int(index.min()) < (-size if negative else 0) or int(index.max()) >= size):

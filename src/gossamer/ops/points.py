@@ -12,7 +12,7 @@ from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.structure import ravel
-from gossamer.ops.index import _rows, _written_out, cut, takes_getitem
+from gossamer.ops.index import cut, take_slices, takes_getitem, written_out
 
 _INTEGERS = (torch.int64, torch.int32)
 
@@ -63,7 +63,7 @@ def _takes_slices(input: SparseTensor, index: tuple[Any, ...], vector: Tensor) -
 def _place(index: tuple[Any, ...], ndim: int) -> int:
     """Return the dimension that the vector among the items of an index stands for."""
     marked = ["vector" if _is_vector(item) else item for item in index]  # a tensor can't be compared with ...
-    return [item for item in _written_out(marked, ndim) if item is not None].index("vector")
+    return [item for item in written_out(marked, ndim) if item is not None].index("vector")
 
 
 @implements("__getitem__", (Format, Format), when=_takes_vectors)
@@ -75,9 +75,9 @@ def by_vectors(input: SparseTensor, index: Any) -> Any:
     vector = _vector(next(item for item in index if _is_vector(item)), input._values.device)
     if vector.dtype == torch.bool:
         vector = torch.nonzero(vector).squeeze(1)
-    taken = _rows(input, at, vector, negative=True)
+    taken = take_slices(input, at, vector, negative=True)
     rest = [slice(None) if _is_vector(item) else item for item in index]
-    return cut(taken, _written_out(rest, len(input._dense_shape)))
+    return cut(taken, written_out(rest, len(input._dense_shape)))
 
 
 def points(input: SparseTensor, index: list[Tensor]) -> Tensor:
