@@ -59,7 +59,7 @@ def conversions(quick: bool) -> list[dict[str, Any]]:
     for names, shape in ((_THREE, (300, 400, 500)), (_FOUR, (60, 80, 90, 100))):
         generator = torch.Generator().manual_seed(0)
         keys = torch.randint(math.prod(shape), (60_000 if quick else 600_000,), generator=generator).unique()
-        t = gs.core.tensor.from_entries(keys, torch.randn(keys.numel(), generator=generator), shape, gs.COO())
+        t = gs.core.join.from_entries(keys, torch.randn(keys.numel(), generator=generator), shape, gs.COO())
         found += [_conversion(t, s, g) for s in names for g in names if s != g][: 2 if quick else None]
     return found
 

@@ -24,6 +24,7 @@ PATTERNS = {
     "threshold": ("> 1.15", 0, 0),
     "blocks": ("block 4x4 75%", 4, 4),
     "nm": ("2:4", 0, 4),
+    "transposable-nm": ("2:4 transposable", 4, 4),
     "grouped-nm": ("1:4:g2", 8, 4),
     "fan-in": ("fan-in k=8", 1, 0),
     "vnm": ("8:2:8", 8, 8),

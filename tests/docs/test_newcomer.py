@@ -79,8 +79,8 @@ TASKS = {
     ),
     "add an operator": (
         "how-to/operator.md",
-        "assert gs.explain(torch.kron, gs.from_dense(torch.eye(2), gs.COO()),"
-        " gs.from_dense(torch.eye(2), gs.COO())).function.endswith('kron_coo')",
+        "assert gs.explain(torch.block_diag, gs.from_dense(torch.eye(2), gs.COO()),"
+        " gs.from_dense(torch.eye(2), gs.COO())).function.endswith('block_diag_coo')",
     ),
     "exchange tensors with torch.sparse and scipy": (
         "how-to/interop.md",

@@ -174,7 +174,7 @@ def test_gradients(v, m):
 
     def linear(x, entries, bias):
         values = packed.values().detach().index_put((where,), entries)
-        return F.linear(x, gs.core.tensor.build(values, packed.structure), bias)
+        return F.linear(x, gs.core.join.build(values, packed.structure), bias)
 
     inputs = [t.clone().requires_grad_() for t in (x, packed.values()[where], bias)]
     assert torch.autograd.gradcheck(linear, inputs)

@@ -42,4 +42,13 @@ def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
             eval_frame.set_eval_frame(before)
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
+    skip(run)
     return run
+
+
+def skip(function: Callable[..., Any]) -> None:
+    """Let torch.compile run a function as it is; what it calls may be compiled."""
+    strategy = getattr(eval_frame, "_FrameExecStrategy", None)
+    if strategy is not None:
+        action = eval_frame._FrameAction
+        eval_frame.set_code_exec_strategy(function.__code__, strategy(action.SKIP, action.DEFAULT))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch._utils import _rebuild_parameter
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.core.untraced import compiling, untraced
+from gossamer.core.untraced import compiling, skip, untraced
 from gossamer.formats import Format, Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.kernels.clearing import clear_all
@@ -143,6 +143,7 @@ class MaskedParameter(nn.Parameter):
         return _rebuild_parameter, (self.data, self.requires_grad, OrderedDict())
 
 
+skip(MaskedParameter.__dict__["grad"].fget)  # it asks the compiler, which can't be traced
 # torch runs its fast optimizers (foreach, fused) by default for these types only; DTensor adds itself in the same way
 if MaskedParameter not in optimizers._foreach_supported_types:
     optimizers._foreach_supported_types.append(MaskedParameter)

@@ -322,7 +322,7 @@ import torch, gossamer as gs, hashlib
 g = torch.Generator().manual_seed(0)
 keys, values = torch.randint(10**5, (20000,), generator=g), torch.randn(20000, generator=g)
 total = hashlib.sha256()
-t = gs.core.tensor.from_entries(keys, values, (250, 400), gs.COO())
+t = gs.core.join.from_entries(keys, values, (250, 400), gs.COO())
 for f in (gs.CSR(), gs.CSC(), gs.BSR((4, 5)), gs.ELL(), gs.formats.PackedCSR(), gs.CSF(), gs.Masked()):
     t = t.to_format(f)
     for x in (t.values(), *t.structure.arrays.values()):
@@ -357,7 +357,7 @@ for shape in ((37, 23), (1, 1), (16, 64)):
         a = gs.from_dense(x, first)
         assert torch.equal(a.to_format(second).to_dense(), x)
 keys = torch.randint(30, (50,))
-assert gs.core.tensor.from_entries(keys, torch.ones(50), (5, 6), gs.CSR()).to_dense().sum() == 50
+assert gs.core.join.from_entries(keys, torch.ones(50), (5, 6), gs.CSR()).to_dense().sum() == 50
 print("whole")
 """
 

@@ -94,12 +94,12 @@ def test_another_format_for_the_result():
 def test_sums_of_any_length(entries, dtype):
     keys = torch.arange(entries) * 3
     x = torch.randint(-4, 5, (entries,)).to(dtype)
-    a = gs.core.tensor.from_entries(keys, x, (1000, 400), gs.CSR())
+    a = gs.core.join.from_entries(keys, x, (1000, 400), gs.CSR())
     assert gs.einsum("ij,ij->", a, a) == (x * x).sum() and gs.einsum("ij->", a) == x.sum()
 
 
 def test_threads_change_nothing():
-    a = gs.core.tensor.from_entries(torch.arange(300_000), torch.randn(300_000), (1000, 400), gs.CSR())
+    a = gs.core.join.from_entries(torch.arange(300_000), torch.randn(300_000), (1000, 400), gs.CSR())
     before, made = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):

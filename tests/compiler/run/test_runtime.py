@@ -199,7 +199,7 @@ with gs.dense_from(None):
             assert torch.equal(a.to_format(gs.BSR((4, 4))).to_format(gs.CSC()).to_dense(), a.to_dense())
         for columns in (70_000, 5_000_000):                           # with two levels of bits, and a hash table
             keys = torch.randint(50 * columns, (3000,)).unique()
-            wide = gs.core.tensor.from_entries(keys, torch.randn(keys.numel(), dtype=dtype), (50, columns), gs.CSR())
+            wide = gs.core.join.from_entries(keys, torch.randn(keys.numel(), dtype=dtype), (50, columns), gs.CSR())
             left = gs.sparsify(torch.randn(8, 50, dtype=dtype), "50%", format=gs.CSR())
             got = gs.einsum("ik,kj->ij", left, wide)
             picked = keys % columns

@@ -97,7 +97,7 @@ def test_gradients_through_tiles(small):
     q, k = q.requires_grad_(), k.requires_grad_()
 
     def f(values, q, k):
-        return gs.einsum(SDDMM, gs.core.tensor.build(values, a.structure), q, k).values()
+        return gs.einsum(SDDMM, gs.core.join.build(values, a.structure), q, k).values()
 
     assert torch.autograd.gradcheck(f, (values, q, k), fast_mode=True)
 

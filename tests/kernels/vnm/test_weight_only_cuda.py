@@ -40,4 +40,4 @@ def test_reasons(monkeypatch):
     assert "multiple of 16" in weight_only_cuda.takes(values, x, 3)
     assert "float16 or bfloat16" in weight_only_cuda.takes(values, x.float(), 0)
     assert "int4" in weight_only_cuda.takes(x, x, 0)
-    assert "tokens" in weight_only_cuda.takes(values, torch.zeros(1000, 8).half(), 0)
+    assert weight_only_cuda.takes(values, torch.zeros(1000, 8).half(), 0) is None  # many tokens: by a widened weight
