@@ -128,3 +128,10 @@ def test_where_a_dense_gradient_is_wanted_nobody_is_warned():
     with gs.fallback("error"):
         torch.abs(p).sum().backward()
     assert p.grad.tolist() == torch.ones(3, 3).sign().mul(torch.eye(3)).tolist()
+
+
+def test_operands_that_python_gives_in_the_other_order():
+    t, x = gs.from_dense(torch.eye(2), gs.CSR()), torch.full((2, 2), 5.0)
+    with gs.fallback("silent"):
+        assert t.__rsub__(x).tolist() == [[4.0, 5.0], [5.0, 4.0]]
+        assert t.__rsub__(3).tolist() == [[2.0, 3.0], [3.0, 2.0]]

@@ -70,3 +70,9 @@ def test_a_gradient_that_is_wanted_everywhere_is_not_read_at_some_places():
         values_of(t)
     with torch.no_grad():
         assert not tracked(t) and values_of(t).tolist() == [3, 4, 5]
+
+
+def test_a_key_after_the_last_entry_is_not_the_last_entry():
+    low = gs.from_dense(torch.tensor([[1.0, 2.0, 0.0]]), gs.CSR())
+    last = gs.from_dense(torch.tensor([[0.0, 0.0, 5.0]]), gs.CSR())
+    assert gather(low, last.structure).tolist() == [0.0]
