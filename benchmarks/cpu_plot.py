@@ -23,20 +23,23 @@ def plot(rows: list[dict[str, Any]], file: Path) -> None:
     except ImportError:
         return
     found = gains([r for r in rows if r["threads"] == 1])
-    kinds = (("unstructured", "PackedCSR"), ("grouped", "PackedGroupedNM"))
+    kinds = (("unstructured", "unstructured"), ("grouped", "grouped n:m"))
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.2), sharey=True)
     for axis, (kind, title) in zip(axes, kinds, strict=True):
         for name in dict.fromkeys(r["name"] for r in rows if r["name"].startswith(kind) and "wide" not in r["name"]):
             points = sorted((n, gain) for (_, n, other), gain in found.items() if other == name)
-            axis.plot(*zip(*points, strict=True), marker="o", label=name)
+            axis.plot(*zip(*points, strict=True), marker="o", label=name.removeprefix(f"{kind} "))
         torch_csr = sorted((n, gain) for (_, n, other), gain in found.items() if other == "torch CSR 90%")
         if torch_csr:
-            axis.plot(*zip(*torch_csr, strict=True), "--", color="gray", label="torch CSR 90%")
+            axis.plot(*zip(*torch_csr, strict=True), "--", color="gray", label="90%, torch CSR")
         axis.axhline(1, color="black", linewidth=0.8)
-        axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{title}, one thread")
-        axis.grid(alpha=0.3, which="both")
-        axis.legend(fontsize=8)
-    axes[0].set_ylabel("times faster than dense (MKL)")
+        axis.set(xscale="log", yscale="log", xlabel="tokens", title=f"{title}, one thread", ylim=(0.9, 30))
+        axis.set_xticks([1, 4, 16, 64, 256, 1024, 4096], [1, 4, 16, 64, 256, 1024, 4096], minor=False)
+        axis.set_yticks([1, 2, 5, 10, 20], ["1x", "2x", "5x", "10x", "20x"])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=9, ncol=3, loc="upper center")
+    axes[0].set_ylabel("speedup over dense (MKL)")
     figure.tight_layout()
     figure.savefig(file, dpi=110)
 

@@ -4,7 +4,8 @@
 
 A case is a number, from which all else is drawn: 1 to 8 operands of 0 to 5 dimensions, sizes 0 to 12 and some large,
 any letters or words as indices, any format or stack of levels, any type; sums, products, functions, broadcasts,
-diagonals, '...', reductions, any format for the result, and gradients. The oracle is ``interpret`` on dense tensors.
+diagonals, '...', reductions, affine access, functions of the user, any format for the result, results written into a
+tensor, and gradients. The oracle is ``interpret`` on dense tensors.
 Cases run in processes of their own with MALLOC_PERTURB_ set, so that memory nobody wrote is never zero, and with
 ``--asan`` some of them with kernels that check every address.
 """
@@ -31,6 +32,7 @@ import torch
 import gossamer as gs
 from gossamer.compiler import interpret, parse
 from gossamer.compiler.language.types import types
+from gossamer.core.join import gather
 from gossamer.formats.levels import Fixed, FixedLanes, HalfLanes, Lanes, Level, NearLanes, Slots
 
 RESULT = Path(__file__).parent / "results" / "fuzz.json"
@@ -47,6 +49,35 @@ MATRICES = (
 RESULTS = (gs.Dense(), gs.COO(), gs.CSR(), gs.CSC(), gs.CSF(), gs.DCSR(), gs.Masked(), gs.ELL(), gs.BSR((2, 2)))
 #: What is refused with a reason, as by torch: types that an operation does not have.
 REFUSED = ("torch has no such operation", "bools can't be contracted", "a mean of", "there is no m")
+
+
+#: Functions of the user, with the number of their arguments: zero at zero or not, with a slope of their own or not.
+OWN = {
+    "capped": ("3 * tanh(x / 3)", None, 1),
+    "shifted": ("relu(x + 0.5)", None, 1),
+    "bent": ("where(x > 0, x, 0.25 * x)", "where(x > 0, 1, 0.25)", 1),
+    "blend": ("0.75 * x + 0.25 * y * square(y)", None, 2),
+    "gate": ("x * tanh(y)", ("tanh(y)", "x * (1 - square(tanh(y)))"), 2),
+}
+for _name, (_body, _slope, _) in OWN.items():
+    gs.function(_name, _body, _slope)
+
+
+@dataclass
+class Window:
+    """A dimension of an operand that is read at ``stride * place + step * offset``."""
+
+    operand: int
+    dim: int
+    places: int
+    offsets: int
+    stride: int
+    step: int
+
+    def cut(self, x: torch.Tensor) -> torch.Tensor:
+        """The operand with two dimensions for the one, by an index for each pair."""
+        at = self.stride * torch.arange(self.places)[:, None] + self.step * torch.arange(self.offsets)
+        return x.index_select(self.dim, at.reshape(-1)).unflatten(self.dim, (self.places, self.offsets))
 
 
 @dataclass
@@ -72,6 +103,9 @@ class Case:
     out: gs.Format | None
     seed: int
     fill: float = 0.0
+    beta: float | None = None  # the result is also written into a tensor, which is multiplied by this before
+    window: Window | None = None
+    plain: str = ""  # the expression without affine access
     tensors: list[torch.Tensor] = field(default_factory=list, repr=False)
 
     def build(self) -> None:
@@ -101,7 +135,8 @@ class Case:
         self.build()
         given = [t.detach().requires_grad_(o.grad) for t, o in zip(self.tensors, self.operands, strict=True)]
         before = [_values(t).clone() for t in self.tensors]
-        statement = parse(self.expression, [t.dim() for t in given])
+        dims = [t.dim() + (self.window is not None and self.window.operand == k) for k, t in enumerate(given)]
+        statement = parse(self.plain or self.expression, dims)
         dense = [_dense(t.detach()).requires_grad_(o.grad) for t, o in zip(self.tensors, self.operands, strict=True)]
         try:
             got = gs.einsum(self.expression, *given, out=self.out, fill=self.fill)
@@ -111,12 +146,19 @@ class Case:
         if self.fill:
             pairs = zip(exact, self.tensors, strict=True)
             exact = [torch.where(t.mask(), d, self.fill) if isinstance(t, gs.SparseTensor) else d for d, t in pairs]
-        want = interpret(statement, exact)
+        if self.window is not None:
+            exact[self.window.operand] = self.window.cut(exact[self.window.operand])
+        try:
+            want = interpret(statement, exact)
+        except RuntimeError as error:  # einsum adds what is negated, for which torch has more types
+            return None if "bool tensor is not supported" in str(error) else f"the oracle says {error}"
         said = self._judge(got, want, statement, [d.dtype for d in dense])
         # a sparse result keeps what is not zero, and only its gradients
         dense_out = self.out is None or isinstance(self.out, gs.Dense)
         if said is None and dense_out and any(o.grad for o in self.operands):
             said = self._judge_gradients(got, want, given, dense)
+        if said is None and self.beta is not None:
+            said = self._judge_into(got, want, given)
         if said is None and not all(torch.equal(_values(t), b) for t, b in zip(self.tensors, before, strict=True)):
             said = "an operand was changed"
         return said
@@ -137,11 +179,31 @@ class Case:
     def _close(self, got: torch.Tensor, want: torch.Tensor) -> bool:
         if not got.dtype.is_floating_point and not got.dtype.is_complex:
             return torch.equal(got, want)
-        scale = max(float(want.abs().max()) if want.numel() else 0.0, 1.0) * 40 * 2 ** len(self.operands)
+        finite = want[want.isfinite()]  # an infinite bound would let everything pass
+        scale = max(float(finite.abs().max()) if finite.numel() else 0.0, 1.0) * 40 * 2 ** len(self.operands)
         bits = torch.finfo(self.dtype).eps if self.dtype.is_floating_point or self.dtype.is_complex else 2**-23
         return torch.allclose(
             got.to(torch.complex128), want.to(torch.complex128), rtol=0, atol=scale * bits, equal_nan=True
         )
+
+    def _judge_into(self, got: Any, want: torch.Tensor, given: list[Any]) -> str | None:
+        """Compute it once more, into a tensor that holds something."""
+        assert self.beta is not None
+        generator = torch.Generator().manual_seed(self.seed + 2)
+        out = torch.empty(got.shape).uniform_(-2, 2, generator=generator).to(got.dtype)
+        if isinstance(got, gs.SparseTensor):
+            kept = torch.where(got.detach().mask(), out, 0).to(got.dtype)
+            out = gs.SparseTensor(gather(kept, got.structure), got.structure)
+        elif out.dim() == 2 and self.seed % 2:
+            out = out.t().contiguous().t()
+        before = _dense(out).clone()
+        made = gs.einsum(self.expression, *given, out=out, beta=self.beta, fill=self.fill)
+        wanted = (want.detach().to(before.dtype) + self.beta * before).to(before.dtype)
+        # padding of a format holds no entry: only what is stored is added
+        wanted = torch.where(out.mask(), wanted, 0) if isinstance(out, gs.SparseTensor) else wanted
+        if made is not out:
+            return "what was written to was not returned"
+        return None if self._close(_dense(out).detach(), wanted) else "the tensor that was written to"
 
     def _judge_gradients(self, got: Any, want: torch.Tensor, given: list[Any], dense: list[torch.Tensor]) -> str | None:
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -195,12 +257,13 @@ def case(seed: int, share: int = 1) -> Case:
     So the others need no kernel that it did not need: the letters, sizes and values are drawn anew, nothing else.
     """
     shape, data = random.Random(seed // share), random.Random(seed)
-    return _Drawing(shape, data if share > 1 else shape).case(seed)
+    return _Drawing(shape, data if share > 1 else shape, random.Random(-1 - seed // share)).case(seed)
 
 
 class _Drawing:
-    def __init__(self, rng: random.Random, data: random.Random) -> None:
+    def __init__(self, rng: random.Random, data: random.Random, more: random.Random) -> None:
         self.rng, self.data = rng, data
+        self.more = more  # for what was added later: the rest of a case stays as it was
 
     def case(self, seed: int) -> Case:
         rng = self.rng
@@ -238,7 +301,48 @@ class _Drawing:
         fill = 0.0
         if semiring:
             fill, out = float("inf") if reduce == "min: " else float("-inf"), None
-        return Case(text, operands, self.dtype, out, seed, fill)
+        beta = self.more.choice((0.0, 1.0, -0.5)) if self.more.random() < 0.2 else None
+        beta = None if beta == -0.5 and self.dtype not in FLOATS else beta
+        made = Case(text, operands, self.dtype, out, seed, fill, beta)
+        product = not reduce and not any(sign in tree for sign in "(+*")
+        if product and not dots and not twins and count > 1 and self.more.random() < 0.3:
+            self._affine(made, [[names[v] for v in g] for g in groups], [names[v] for v in output])
+        return made
+
+    def _affine(self, made: Case, groups: list[list[str]], output: list[str]) -> None:
+        """Read a dimension of an operand at a sum of two indices, if another operand has one of them alone."""
+        more = self.more
+        sizes: dict[str, int] = {}
+        for group, o in zip(groups, made.operands, strict=True):
+            sizes |= {v: max(size, sizes.get(v, 0)) for v, size in zip(group, o.shape, strict=True)}
+        found = [
+            (k, d, offset)
+            for k, group in enumerate(groups)
+            for d, place in enumerate(group)
+            for offset in sorted({v for j, g in enumerate(groups) for v in g if j != k} - set(group))
+            if group.count(place) == 1 and sizes[place] and sizes[offset] and not self._small(made, groups, offset)
+        ]
+        if not found:
+            return
+        k, d, offset = more.choice(found)
+        stride, step, place = more.choice((1, 1, 2)), more.choice((1, 1, 3)), groups[k][d]
+        places, offsets = sizes[place], sizes[offset]
+        o = made.operands[k]
+        long = stride * (places - 1) + step * (offsets - 1) + 1
+        made.operands[k] = replace(o, shape=(*o.shape[:d], long, *o.shape[d + 1 :]))
+        made.window = Window(k, d, places, offsets, stride, step)
+        first, second = (f"{n}*{v}" if n > 1 else v for n, v in ((stride, place), (step, offset)))
+        cut = [*groups[k][:d], place, offset, *groups[k][d + 1 :]]
+        read = [*groups[k][:d], f"{first}+{second}", *groups[k][d + 1 :]]
+        for both in (cut, read):
+            spelled = [" ".join(g) for g in groups]
+            spelled[k] = " ".join(both)
+            made.plain, made.expression = made.expression, f"{', '.join(spelled)} -> {' '.join(output)}"
+
+    def _small(self, made: Case, groups: list[list[str]], index: str) -> bool:
+        """Does an operand broadcast along an index?"""
+        found = {o.shape[d] for g, o in zip(groups, made.operands, strict=True) for d, v in enumerate(g) if v == index}
+        return len(found) > 1
 
     def _group(self, indices: list[str], count: int) -> tuple[str, ...]:
         rng = self.rng
@@ -310,7 +414,10 @@ class _Drawing:
             sides = self._tree(left), self._tree(count - left)
             sign = self.rng.choice(("+", "-", "*", "*", "max", "min", "/", ">"))
             text = f"{sign}({', '.join(sides)})" if sign in ("max", "min") else f"({sides[0]} {sign} {sides[1]})"
-            if sign == "/":  # by what is never near zero
+            if self.more.random() < 0.1 and self.dtype in FLOATS:
+                name = self.more.choice([name for name, own in OWN.items() if own[2] == 2])
+                text = f"{name}({', '.join(sides)})"
+            elif sign == "/":  # by what is never near zero
                 text = f"({sides[0]} / (2 + square({sides[1]})))"
             elif sign == ">":  # of operands alone: nothing is rounded that is compared
                 first = f"{{{left_of(sides[0])}}}"
@@ -320,6 +427,8 @@ class _Drawing:
             text = f"-{text}" if name == "-" else f"{name}({text})"
         if self.rng.random() < 0.1:
             text = f"{self.rng.choice(('2', '0.5', '3.0'))} * {text}"
+        if self.more.random() < 0.08 and self.dtype in FLOATS:
+            text = f"{self.more.choice([name for name, own in OWN.items() if own[2] == 1])}({text})"
         if self.rng.random() < 0.08:
             text = f"sum({text})"
         if self.rng.random() < 0.05 and not self.dtype.is_complex:

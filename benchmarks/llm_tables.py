@@ -14,7 +14,7 @@ TITLES = {
 
 
 def table(mode: str, cases: dict[str, dict[str, float]]) -> str:
-    """Return Markdown: milliseconds of dense bf16, then how many times as fast the others are."""
+    """Return Markdown: milliseconds of dense bf16, then the speedups of the others."""
     variants = dict.fromkeys(name for each in cases.values() for name in each)
     lines = [f"| {TITLES[mode]}, tokens | " + " | ".join(cases) + " |", "|---|" + "--:|" * len(cases)]
     lines.append("| dense bf16, ms | " + " | ".join(f"{each['dense bf16']:.3f}" for each in cases.values()) + " |")
@@ -29,8 +29,8 @@ def tables(found: dict[str, Any]) -> str:
     """Return all tables, and on what they were measured."""
     said = (
         f"Measured on {found['gpu']}, torch {found['torch']}, transformers {found['transformers']}; "
-        f"{found['layers']} layers. Up to 128 tokens are sequences that each decode one; 512, 2048 and 4 x 2048 are "
-        "prompts."
+        f"{found['layers']} layers. Up to 128 tokens: this many sequences that decode one token each. 512, 2048 and "
+        "4 x 2048 are prompts."
     )
     return "\n\n".join([said, *(table(mode, found["ms"][mode]) for mode in TITLES if mode in found["ms"])]) + "\n"
 
@@ -43,7 +43,7 @@ def picture(found: dict[str, Any], path: Path) -> None:
     from matplotlib import pyplot
 
     modes = [mode for mode in ("eager", "graph") if mode in found["ms"]]
-    figure, axes = pyplot.subplots(1, len(modes), figsize=(11, 4), sharey=True, squeeze=False)
+    figure, axes = pyplot.subplots(1, len(modes), figsize=(11, 4.6), sharey=True, squeeze=False)
     for axis, mode in zip(axes[0], modes, strict=True):
         cases = found["ms"][mode]
         for name in dict.fromkeys(n for each in cases.values() for n in each if n != "dense bf16"):
@@ -54,9 +54,9 @@ def picture(found: dict[str, Any], path: Path) -> None:
         axis.set_xticks(range(len(cases)), list(cases), fontsize=8)
         axis.set_title(TITLES[mode], fontsize=10)
         axis.set_xlabel("tokens")
-    axes[0][0].set_ylabel("times as fast as dense bf16")
-    axes[0][-1].legend(fontsize=8)
-    figure.tight_layout()
+    axes[0][0].set_ylabel("speedup over dense bf16")
+    figure.legend(*axes[0][-1].get_legend_handles_labels(), fontsize=9, ncol=4, loc="lower center")
+    figure.tight_layout(rect=(0, 0.14, 1, 1))
     figure.savefig(path)
 
 

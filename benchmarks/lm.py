@@ -1,6 +1,6 @@
 """Sparse training of a language model: every method, dense nets, and smaller dense nets, on one GPU.
 
-    python benchmarks/lm.py train --text kjv --plan choice          quality, many trainings at once
+    python benchmarks/lm.py train --text asv --plan key others      quality, many trainings at once
     python benchmarks/lm.py times                                   ms a step and inference time, each alone
     python benchmarks/lm.py table                                   table and picture of the docs from the results
 
@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.lm_plans import PLANS  # noqa: E402
+from benchmarks.lm_plans import PLANS, Plan  # noqa: E402
 from gossamer.app.bench.lm_cases import Case  # noqa: E402
 from gossamer.app.bench.lm_model import text_of  # noqa: E402
 from gossamer.app.bench.lm_train import Setting, train  # noqa: E402
@@ -41,7 +42,7 @@ _TEACHER = "dense"
 def work(job: tuple[Case, int, Setting, str, Path, float]) -> dict[str, Any]:
     """Train one case in a process of its own; an error is a result too."""
     case, seed, setting, text, folder, end = job
-    teacher = folder / f"{seed}.pt"
+    teacher = folder / f"{setting.steps}-{seed}.pt"
     try:
         dense = None
         if case.distil or case.trained:
@@ -50,25 +51,28 @@ def work(job: tuple[Case, int, Setting, str, Path, float]) -> dict[str, Any]:
             dense = torch.load(teacher, map_location=setting.device, weights_only=True)
         found, model = train(case, setting, text_of(text), seed, dense, end)
         if case.name == _TEACHER:
-            torch.save(model.state_dict(), folder / "part.pt")
-            (folder / "part.pt").rename(teacher)
+            part = folder / f"{os.getpid()}.part"
+            torch.save(model.state_dict(), part)
+            part.rename(teacher)
     except Exception:
         return {"name": case.name, "seed": seed, "error": traceback.format_exc()[-1500:]}
-    return found
+    return {"of": setting.steps, "rate": case.rate, **found}
 
 
 def quality(
-    cases: Sequence[Case], setting: Setting, text: str, out: Path, seeds: int = 1, workers: int = 12,
-    seconds: float = 1e9,
-) -> None:  # fmt: skip
-    """Train cases, several at once; results are written as they come."""
+    plans: Sequence[Plan], setting: Setting, text: str, out: Path, workers: int = 12, seconds: float = 1e9
+) -> None:
+    """Train the cases of plans, several at once, in the order of the plans; results are written as they come."""
     end = time.time() + seconds
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [(case, seed, setting, text, Path(folder), end) for seed in range(seeds) for case in cases]
+        jobs = [
+            (case, seed, replace(setting, steps=plan.steps), text, Path(folder), end)
+            for plan in plans for seed in range(plan.seeds) for case in plan.cases
+        ]  # fmt: skip
         with multiprocessing.get_context("spawn").Pool(min(workers, len(jobs))) as pool:
             for row in pool.imap_unordered(work, jobs):
-                rows.append({"text": Path(text).stem, "of": setting.steps, **row})
+                rows.append({"text": Path(text).stem, **row})
                 out.write_text(json.dumps(rows, indent=1) + "\n")
                 print(row.get("error") or {k: v for k, v in row.items() if k != "curve"}, flush=True)
 
@@ -78,9 +82,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["train", "times", "table"])
     parser.add_argument("--text", default="kjv", help='a file, or "kjv" or "asv"')
-    parser.add_argument("--plan", choices=list(PLANS), default="choice")
-    parser.add_argument("--steps", type=int, default=1500)
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--plan", choices=list(PLANS), nargs="+", default=["key"])
     parser.add_argument("--workers", type=int, default=12)
     parser.add_argument("--seconds", type=float, default=1e9, help="stop all trainings after this time")
     parser.add_argument("--device", default="cuda")
@@ -88,11 +90,10 @@ def main() -> None:
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     if arguments.part == "train":
-        setting = Setting(steps=arguments.steps, device=arguments.device)
+        plans = [PLANS[name] for name in arguments.plan]
         quality(
-            PLANS[arguments.plan], setting, arguments.text, arguments.out, arguments.seeds, arguments.workers,
-            arguments.seconds,
-        )  # fmt: skip
+            plans, Setting(device=arguments.device), arguments.text, arguments.out, arguments.workers, arguments.seconds
+        )
     elif arguments.part == "times":
         from benchmarks.lm_times import times
 

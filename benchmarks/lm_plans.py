@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gossamer.app.bench.lm_cases import METHODS, Case
 
@@ -45,4 +45,63 @@ REPORT = [
     Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
 ]
 
-PLANS = {"choice": CHOICE, "report": REPORT, "all": METHODS}
+#: What a net is trained against: smaller dense ones, each with the learning rate that suits it.
+KEY = [
+    Case("dense"),
+    Case("dense, equal weights, boost 3", width=160, boost=3),
+    Case("dense, equal weights of 75%, boost 2", width=256, boost=2),
+    Case("Static, boost 4", "Static", "90%", boost=4),
+    Case("Static all:2:8, boost 2.3", "Static", "all:2:8", boost=2.3),
+    Case("SR-STE 2:4", "SRSTE", "2:4"),
+]
+
+#: All other methods and patterns, and dense nets of equal inference time.
+OTHERS = [
+    Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
+    Case("trained, GMP all:2:8, distilled", "GMP", "all:2:8", {"until": 0.5}, distil=0.5, trained=True),
+    Case("GMP", "GMP", "90%", _LATE),
+    Case("SRigL", "SRigL", "", _END),
+    Case("SRigL, no ablation", "SRigL", "", {**_END, "ablation": False}),
+    Case("SET, boost 4", "SET", "90%", _END, boost=4),
+    Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
+    Case("Movement", "Movement", "90%", _END),
+    Case("HardConcrete", "HardConcrete", "", {"price": 3e-8, **_END}),
+    Case("AC/DC", "ACDC", "90%", _END),
+    Case("SR-STE 2:4, transposable", "SRSTE", "2:4", {"transposable": True, "refresh": 40}),
+    Case("Static fan-in, boost 4", "Static", "fan-in 90%", boost=4),
+    Case("Static block 4x4, boost 4", "Static", "block 4x4 90%", boost=4),
+    Case("Static 75%, boost 2.3", "Static", "75%", boost=2.3),
+    Case("Static 95%, boost 6", "Static", "95%", boost=6),
+    Case("dense, boost 2", boost=2),
+    Case("dense, width 192, boost 3", width=192, boost=3),
+    Case("dense, width 224, boost 3", width=224, boost=3),
+]
+
+#: Three times as long: does exchanging weights pay, and does the recipe stay ahead of the smaller net?
+LONG = [Case("RigL", "RigL", "90%", _END), Case("Static", "Static", "90%")]
+LONG_BEST = [
+    Case("Static, boost 4", "Static", "90%", boost=4),
+    Case("dense, equal weights, boost 3", width=160, boost=3),
+]
+
+#: SRigL by what it ablates, on the text that choices are made by.
+ABLATION = [
+    Case("SRigL, gamma 0.95", "SRigL", "", {**_END, "gamma": 0.95}),
+    Case("SRigL, gamma 0.3", "SRigL", "", {**_END, "gamma": 0.3}),
+    Case("SRigL, no ablation", "SRigL", "", {**_END, "ablation": False}),
+]
+
+
+class Plan(NamedTuple):
+    """Cases, and how long and how often they are trained."""
+
+    cases: list[Case]
+    steps: int = 1500
+    seeds: int = 1
+
+
+PLANS = {
+    "choice": Plan(CHOICE), "report": Plan(REPORT), "all": Plan(METHODS), "key": Plan(KEY, seeds=3),
+    "others": Plan(OTHERS), "ablation": Plan(ABLATION, seeds=3), "long": Plan(LONG, 4500, 3),
+    "long, best": Plan(LONG_BEST, 4500),
+}  # fmt: skip

@@ -2,7 +2,7 @@
 
 Each entry of ``faults.toml`` changes a line of a source; the tests of that room then run on a copy with the fault, the
 mirrored test file first (``src/gossamer/core/table.py``: ``tests/core/test_table.py``), then the room. A fault is found
-if a test fails, or if the tests hang. Run ``python benchmarks/mutants.py``; it takes about half an hour on two cores,
+if a test fails, or if the tests hang. Run ``python benchmarks/mutants.py``; it takes half an hour on two quiet cores,
 writes ``benchmarks/results/mutants.json``, and ends with an error if fewer than 57 are found. ``--only models`` runs
 the faults of sources whose path has these words.
 """
@@ -34,7 +34,7 @@ class Fault(NamedTuple):
     source: str  # below src/gossamer
     before: str  # a piece of text that is there once
     after: str
-    tests: str = ""  # where to look, if not at the mirrored path
+    tests: str = ""  # where to look after the mirrored path
 
 
 def faults() -> list[Fault]:
@@ -53,13 +53,12 @@ def faulty(fault: Fault, text: str) -> str:
 
 
 def tests_of(fault: Fault) -> list[str]:
-    """Return where to look for a test that fails: the mirrored file if there is one, then the room."""
+    """Return where to look for a test that fails: the mirrored file, what the fault names, then the room."""
     path = Path(fault.source)
     mirrored = Path("tests") / path.parent / f"test_{path.name}"
     room = Path("tests") / path.parts[0]
-    places = [fault.tests] if fault.tests else []
-    places += [str(p) for p in (mirrored, room) if (ROOT / p).exists() and str(p) not in places]
-    return places
+    places = dict.fromkeys([str(mirrored), fault.tests, str(room)])
+    return [place for place in places if place and (ROOT / place).exists()]
 
 
 def failing(source: Path, places: list[str]) -> str:

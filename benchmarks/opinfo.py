@@ -53,6 +53,15 @@ DRAWS_STORED = {
     "nn.functional.dropout", "nn.functional.rrelu", "cauchy", "exponential", "geometric", "log_normal", "uniform",
     "normal.in_place",
 }  # fmt: skip
+#: Of equal values torch may take any, but in a stable sort: there the first comes first, as it does here.
+BY_STABLE_SORT: dict[str, Function] = {
+    "sort": lambda x, dim=-1, descending=False, stable=True: x.sort(stable=True, dim=dim, descending=descending),
+    "argsort": lambda x, dim=-1, descending=False, stable=True: x.argsort(stable=True, dim=dim, descending=descending),
+    "msort": lambda x: x.sort(stable=True, dim=0).values,
+    "topk": lambda x, k, dim=-1, largest=True, sorted=True: torch.return_types.topk(
+        [part.narrow(dim, 0, k) if x.dim() else part for part in x.sort(stable=True, dim=dim, descending=largest)]
+    ),
+}
 #: Its own gradient is NaN for a matrix of deficient rank, which half of a product of two thin ones is.
 NEEDS_ALL = {"svd_lowrank", "pca_lowrank"}
 NOTES = {
@@ -60,6 +69,7 @@ NOTES = {
     **dict.fromkeys(OVER_STORED, "over the stored entries, by definition"),
     **dict.fromkeys(NUMERATOR, "0 / 0 is 0 where the numerator is not stored, by definition"),
     **dict.fromkeys(DRAWS_STORED, "random: compared with torch on the values, with the same seed"),
+    **dict.fromkeys(BY_STABLE_SORT, "of equal values the first comes first, as in torch's stable sort"),
     **dict.fromkeys(NEEDS_ALL, "with all entries stored: torch's gradient of the others is NaN"),
 }
 
@@ -197,6 +207,8 @@ def reference(op: Any, function: Function, inplace: bool, sparse: dict[int, Spar
 
     numerator = sparse.get(NUMERATOR.get(op.name, -1))
     divided = function if numerator is None else functools.partial(_quotient, function, numerator.mask())
+    if op.name in BY_STABLE_SORT and target is not None and not target.structure.plain:
+        divided = BY_STABLE_SORT[op.name]
 
     def call(input: Any, *args: Any, **kwargs: Any) -> Any:
         if stored is not None and op.full_name in DRAWS_STORED:

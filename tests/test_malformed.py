@@ -19,9 +19,10 @@ import scipy.sparse
 import torch
 
 import gossamer as gs
+from benchmarks import malformed
 from gossamer.core import join
 from gossamer.core import tensor as tensors
-from tests.formats import _corrupt, _reference
+from tests.formats import _corrupt, _generate, _reference
 from tests.formats._corrupt import KINDS, Case, whole
 from tests.formats._reference import SPECS
 
@@ -107,7 +108,7 @@ def survey() -> dict[str, Any]:
     return {"format": by_format, "kind": by_kind, "wrong": wrong, "whole": whole_ones}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(900)  # 30 seconds alone; other work beside must not end it
 def test_every_corruption_is_refused() -> None:
     found = survey()
     show("corruptions by format", found["format"])
@@ -341,3 +342,35 @@ def test_scipy_coordinates_outside() -> None:
 
 def test_kinds_are_many() -> None:
     assert len(_corrupt.KINDS) >= 25 and len(SPECS) >= 20
+
+
+# -- the same, drawn from what formats say of themselves, through every entry
+
+
+def test_every_exported_format_is_drawn() -> None:
+    exported = {getattr(gs.formats, name) for name in gs.formats.__all__} - {gs.Dense, gs.formats.PackedRows}
+    kinds = {f for f in exported if isinstance(f, type) and issubclass(f, gs.Format)}
+    assert kinds <= {type(format) for format in _generate.FORMATS}
+
+
+@pytest.mark.timeout(900)  # 30 seconds alone; other work beside must not end it
+def test_what_is_drawn_is_refused_or_sound() -> None:
+    found = malformed.run(1000, seed=10**6)  # in processes of their own: a crash is counted
+    assert not found["wrong"], "\n".join(found["wrong"][:10])
+    assert all(row["refused"] for row in found["entries"].values())
+    assert all(row["refused"] for row in found["formats"].values())
+
+
+def test_values_that_torch_cannot_compute_with() -> None:
+    arrays = {"pos1": torch.tensor([0, 1, 1]), "crd1": torch.tensor([1])}
+    with pytest.raises(TypeError, match="uint32"):
+        gs.SparseTensor.from_arrays(gs.CSR(), (2, 2), torch.ones(1).to(torch.uint32), arrays)
+
+
+def test_index_arrays_of_a_file_have_memory_of_their_own() -> None:
+    shared = torch.tensor([0, 1])  # values that are the columns, in one storage
+    arrays = {"pos1": torch.tensor([0, 1, 2]), "crd1": shared}
+    tensor = loaded("CSR()", (2, 2), shared, arrays, False, False, "None")
+    tensor._values.fill_(7)
+    assert tensor.structure.arrays["crd1"].tolist() == [0, 1]
+    assert tensor.to_dense().tolist() == [[7, 0], [0, 7]]

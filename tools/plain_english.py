@@ -60,7 +60,7 @@ def findings(path: Path) -> list[str]:
 
 def files() -> list[Path]:
     """Return what users read."""
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.txt")]
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("docs/**/*.txt"), *ROOT.glob("examples/*.md")]
     return sorted([*pages, *ROOT.glob("src/gossamer/**/*.py")])
 
 

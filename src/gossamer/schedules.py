@@ -1,4 +1,4 @@
-"""When, and how much: a schedule is a pure function from progress to the share of the way that is done.
+"""Schedules: pure functions from progress to the share of the change that is done.
 
 Progress is 0 at the start and 1 at the end; values above 1 mean that the end has passed. The share is 0 at the start
 and 1 at the end. `at_step` turns both into a value at a training step.
@@ -36,7 +36,7 @@ def linear(t: float) -> float:
 
 
 def cosine(t: float) -> float:
-    """Half a cosine, slow at both ends: RigL and SRigL decay their drop fraction by it.
+    """Half a cosine, slow at both ends. RigL and SRigL use it to decay their drop fraction.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def cosine(t: float) -> float:
 
 
 def cubic(t: float) -> float:
-    """Fast first, slow in the end: the sparsity of gradual magnitude pruning (Zhu and Gupta 2017).
+    """Fast at first, slow at the end: gradual magnitude pruning (Zhu and Gupta 2017).
 
     Examples
     --------
@@ -70,7 +70,7 @@ def one_cycle(t: float) -> float:
 
 
 def decay(t: float) -> float:
-    """Almost half of the way in the first stage, then evenly: 2:8 in four stages keeps 5, 4, 3, 2 of 8, as in VENOM.
+    """More than half in the first stage, then evenly: 2:8 in four stages keeps 5, 4, 3, 2 of 8, as in VENOM.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def decay(t: float) -> float:
 
 
 def at_once(t: float) -> float:
-    """All of it in the first stage; what follows is recovery.
+    """Everything in the first stage; the other stages only recover.
 
     Examples
     --------
@@ -103,7 +103,7 @@ SCHEDULES: dict[str, Schedule] = {
 
 
 def as_schedule(schedule: str | Schedule) -> Schedule:
-    """A schedule, from its name or from a function of your own.
+    """A schedule, from its name or from your own function.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def as_schedule(schedule: str | Schedule) -> Schedule:
 
 
 def at_step(schedule: Schedule, step: int, until: int, start: float, end: float) -> float:
-    """The value at a step, on the way from `start` at step 0 to `end` at step `until`.
+    """The value at a step, between `start` at step 0 and `end` at step `until`.
 
     Examples
     --------

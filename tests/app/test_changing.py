@@ -88,6 +88,20 @@ def test_export_of_a_program(run, pruned, tmp_path):
     torch.testing.assert_close(program.module()(**X).logits, logits(pruned[0]), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_export_of_a_decoder(run, tmp_path):
+    """Its cache is no output that torch.export knows."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=20, n_embd=16, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config).eval()
+    model.save_pretrained(tmp_path / "gpt2")
+    run("export", tmp_path / "gpt2", "--to", "pt2", "--tokens", 5, "-o", tmp_path / "model.pt2")
+    ids = torch.arange(5)[None]
+    logits = torch.export.load(tmp_path / "model.pt2").module()(input_ids=ids).logits
+    torch.testing.assert_close(logits, model(ids).logits)
+
+
 def test_files_go_all_the_way(run, file, tmp_path):
     path, tensors = file
     run("prune", path, "--pattern", "75%", "-o", tmp_path / "s.safetensors")
@@ -122,6 +136,11 @@ def test_what_exists_is_replaced_only_by_force(run, file, pruned, tmp_path):
     [
         (("prune", "{bert}", "--pattern", "2:5x"), "Unknown pattern '2:5x'"),
         (("prune", "{bert}", "--pattern", "2:4", "--method", "nope"), "unknown method 'nope'"),
+        (("prune", "{bert}", "--pattern", "2:4", "--method", "wanda"), "--method wanda needs --calibration FILE"),
+        (("prune", "{bert}", "--pattern", "2:4", "--exclude", "*"), "leaves nothing to prune"),
+        (("prune", "{bert}", "--pattern", "2:4", "--samples", "0"), "0 is not in the range x>=1"),
+        (("prune", "{bert}", "--pattern", "2:4", "--length", "-3"), "-3 is not in the range x>=1"),
+        (("pack", "{bert}", "--tokens", "0"), "0 is not in the range x>=1"),
         (("prune", "{bert}", "--pattern", "2:4", "--calibration", "{empty}"), "no text in it"),
         (("prune", "{empty}", "--pattern", "2:4"), "0 bytes long"),
         (("prune", "{folder}", "--pattern", "2:4"), "no config.json"),

@@ -74,6 +74,17 @@ def test_a_broken_file_is_one_line_and_exit_2(run, file):
         assert result.output.startswith("Error: ") and "SHA-256" in result.output
 
 
+def test_report_of_a_folder_measures_the_model_as_a_whole(run, bert, tmp_path):
+    result = run("report", bert, "--out", tmp_path / "page.html", "--tokens", 4, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [whole["case"] for whole in found["whole"]] == ["1 x 4"]
+    assert "whole model" in (tmp_path / "page.html").read_text()
+    (tmp_path / "empty").mkdir()
+    assert run("report", tmp_path / "empty", "--out", tmp_path / "no.html").exit_code == 2
+    assert not (tmp_path / "no.html").exists()
+
+
 def test_report_writes_a_page_of_any_safetensors_file(run, file, tmp_path):
     result = run("report", file, "--out", tmp_path / "page.html", "--tokens", 2, "--json")
     assert result.exit_code == 0
@@ -111,7 +122,7 @@ def test_bench_gpu_without_a_gpu_is_one_line(run):
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(run, monkeypatch):
     def missing(name):
-        raise ModuleNotFoundError("No module named 'sklearn'", name="sklearn")
+        raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
 
     monkeypatch.setattr(cli.importlib, "import_module", missing)
     result = run("demo")

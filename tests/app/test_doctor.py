@@ -8,6 +8,7 @@ import torch
 from click.testing import CliRunner
 
 from gossamer.app import cli, doctor
+from gossamer.models.pack import tune
 
 
 @pytest.fixture
@@ -59,7 +60,7 @@ def test_what_is_missing_and_what_puts_it_right(facts, tmp_path):
         facts | {"compiler": {"path": "c++"}, "kernels": {"loaded": False, "why_not": "GOSSAMER_NATIVE=0"}}
     )
     broken = facts | {"compiler": {"path": "c++"}, "kernels": {"loaded": False, "why_not": "undefined symbol"}}
-    assert any(fix.startswith("rm -r ") for fix in fixes(broken))
+    assert "gossamer doctor --clear" in fixes(broken)
     nvidia = {"driver": "550.1", "nvrtc": None}
     assert any("torch" in fix for fix in fixes(facts | {"nvidia": nvidia, "gpus": []}))
     assert "pip install nvidia-cuda-nvrtc-cu12" in fixes(facts | {"nvidia": nvidia, "gpus": [{"name": "H100"}]})
@@ -77,3 +78,24 @@ def test_the_cache_is_counted(monkeypatch, tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "a.so").write_bytes(b"abc")
     assert (doctor.cache()["files"], doctor.cache()["bytes"]) == (1, 3)
+
+
+def test_clear_removes_what_gossamer_wrote_and_nothing_else(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
+    written = ["native/a-1.so", "kernels/b-2.so", "cuda/c.cubin", "pack.json"]
+    others = ["notes.txt", "native/README", "photos/d.so"]
+    for name in (*written, *others, "kernels/.build-x/kernel.c"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    assert "removed 4 files, 0.0 MB" in run("--clear").output
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == sorted(others)
+    assert "removed 0 files" in run("--clear").output
+
+
+def test_clear_makes_pack_measure_again(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_CACHE", str(tmp_path))
+    tune.store_known("a layer", {"Dense()": (1.0,)})
+    assert tune.known_times("a layer") == {"Dense()": [1.0]}
+    run("--clear")
+    assert tune.known_times("a layer") is None

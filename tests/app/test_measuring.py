@@ -25,6 +25,15 @@ def test_a_folder_is_measured_against_float32_and_int8(bert):
     assert found["tokens"] == 4
 
 
+def test_a_model_in_half_precision_is_measured_against_dense_ones_in_both(bert, tmp_path):
+    from transformers import BertForMaskedLM
+
+    gs.sparsify_(BertForMaskedLM.from_pretrained(bert).bfloat16(), "2:4").save_pretrained(tmp_path)
+    found = measuring.measure(str(tmp_path), 4)
+    names = [row["contender"].partition(" (")[0] for row in found["rows"]]
+    assert names == ["dense bfloat16", "dense float32", "torch, dynamic int8", "this model"]
+
+
 def test_the_layers_of_a_file_are_measured_and_shown_by_kind(tmp_path):
     model = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(3)))
     gs.save(gs.sparsify_(model, "75%", format=gs.CSR()), tmp_path / "m.safetensors")
@@ -39,4 +48,4 @@ def test_the_layers_of_a_file_are_measured_and_shown_by_kind(tmp_path):
 
 def test_what_is_neither_a_suite_nor_a_model():
     result = CliRunner().invoke(cli.main, ["bench", "cpus"])
-    assert result.exit_code == 2 and "'cpus' is neither a model" in result.output
+    assert result.exit_code == 2 and "'cpus' is neither a saved model" in result.output

@@ -1,6 +1,9 @@
+import json
+import shutil
+
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import gossamer as gs
 from gossamer.app.opening import Opened, batches_of, check_target, open_model, save_model
@@ -39,13 +42,53 @@ def test_inputs_of_a_folder_fit_the_model(bert, texts):
 
 
 def test_images(tmp_path):
-    model = torch.nn.Module()
+    model = torch.nn.Linear(1, 1)
     model.main_input_name = "pixel_values"
     model.config = type("Config", (), {"image_size": 8, "num_channels": 3})()
     assert Opened(tmp_path, model, True).example(1)["pixel_values"].shape == (1, 3, 8, 8)
     model.main_input_name = "input_values"
     with pytest.raises(ValueError, match="'input_values' needs Python"):
         Opened(tmp_path, model, True).example(1)
+
+
+def test_networks_without_a_size_get_usual_images(tmp_path):
+    model = torch.nn.Linear(1, 1, dtype=torch.bfloat16)
+    model.main_input_name, model.config = "pixel_values", object()
+    image = Opened(tmp_path, model, True).example(1)["pixel_values"]
+    assert image.shape == (1, 3, 224, 224) and image.dtype == torch.bfloat16
+
+
+def test_an_encoder_and_decoder_gets_inputs_for_both(tmp_path, bert, texts):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.T5Config(vocab_size=50, d_model=16, d_ff=32, d_kv=8, num_layers=1, num_heads=2)
+    for file in bert.glob("*token*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    transformers.T5Model(config).save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    (batch,) = batches_of(opened, texts, samples=4, length=4)
+    for inputs in (opened.example(3), batch):
+        assert opened.model(**inputs).last_hidden_state.shape == (*inputs["decoder_input_ids"].shape, 16)
+
+
+def test_a_checkpoint_without_some_weights_is_refused(tmp_path, bert):
+    """transformers would initialise them at random."""
+    folder = shutil.copytree(bert, tmp_path / "half")
+    tensors = load_file(folder / "model.safetensors")
+    gone = [name for name in tensors if "layer.0." in name]
+    save_file({n: t for n, t in tensors.items() if n not in gone}, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(
+        ValueError, match=f"{len(gone)} weights of BertForMaskedLM are not in the checkpoint: {sorted(gone)[0]}"
+    ):
+        open_model(folder)
+
+
+def test_texts_that_are_not_utf8_and_folders_without_a_tokenizer(tmp_path, bert, texts):
+    (tmp_path / "latin1.txt").write_bytes("café".encode("latin1"))
+    with pytest.raises(ValueError, match=r"latin1.txt: not UTF-8 text: .* at byte 3"):
+        batches_of(open_model(bert), tmp_path / "latin1.txt", 8, 8)
+    folder = shutil.copytree(bert, tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab*"))
+    with pytest.raises(ValueError, match="bare: no tokenizer, which --calibration needs"):
+        batches_of(open_model(folder), texts, 8, 8)
 
 
 def test_targets_are_checked_first(tmp_path):
@@ -68,3 +111,37 @@ def test_a_failed_save_leaves_no_trace(bert, tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         save_model(opened, out)
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "old"]
+
+
+def test_a_folder_of_compressed_tensors_becomes_an_ordinary_one(tmp_path, bert):
+    """As LLM Compressor wrote them: every linear layer of the blocks as a bitmask and its values."""
+    import safetensors.torch
+    from transformers import BertForMaskedLM
+
+    from tests.io.test_compressed import arrays
+
+    pruned = gs.densify_(gs.sparsify_(BertForMaskedLM.from_pretrained(bert), {"*.layer.*": "2:4", "*": None}))
+    pruned.save_pretrained(tmp_path / "old")
+    file = tmp_path / "old" / "model.safetensors"
+    state = safetensors.torch.load_file(file)
+    made = {}
+    for name, tensor in state.items():
+        small = tensor.dim() == 2 and ".layer." in name
+        made |= arrays(name.removesuffix(".weight"), tensor) if small else {name: tensor}
+    safetensors.torch.save_file(made, file, {"format": "pt"})
+    config = json.loads((tmp_path / "old" / "config.json").read_text())
+    sparsity = {"format": "sparse-bitmask", "sparsity_structure": "2:4"}
+    config["quantization_config"] = {"quant_method": "compressed-tensors", "sparsity_config": sparsity}
+    (tmp_path / "old" / "config.json").write_text(json.dumps(config))
+
+    opened = open_model(tmp_path / "old")
+    save_model(opened, tmp_path / "new", dense=True)
+    assert "quantization_config" not in json.loads((tmp_path / "new" / "config.json").read_text())
+    again = BertForMaskedLM.from_pretrained(tmp_path / "new")
+    for name, tensor in pruned.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+    made.pop(next(name for name in made if name.endswith(".bitmask")))
+    safetensors.torch.save_file(made, file, {"format": "pt"})
+    with pytest.raises(ValueError, match="no bitmask"):
+        open_model(tmp_path / "old")

@@ -41,9 +41,9 @@ def registered():
 def test_a_guard_decides_and_its_reason_is_told(registered):
     taken, refused = choose(torch.logdet, (csr(3),)), choose(torch.logdet, (csr(5),))
     assert (taken.how, taken.function.__name__) == ("native", "logdet_small")
-    assert taken.reason == "logdet(CSR) takes these formats"
+    assert taken.reason == "logdet(CSR) accepts these formats"
     assert (refused.how, refused.function.__name__) == ("native", "logdet_any")
-    assert refused.reason == "logdet(Format) takes these formats; logdet(CSR) is not used: it is too large"
+    assert refused.reason == "logdet(Format) accepts these formats; logdet(CSR) is not used: it is too large"
     assert (torch.logdet(csr(3)), torch.logdet(csr(5))) == ("small", "any")
     assert "it is too large" in gs.explain(torch.logdet, csr(5)).why
 

@@ -178,3 +178,18 @@ def test_an_optimizer_step_clears_padding_only_where_it_must(monkeypatch):
     torch.nn.functional.linear(torch.randn(2, 8), weight).sum().backward()
     optimizer.step()
     assert len(cleared) == 2  # sqrt(v) + eps, and the quotient by it
+
+
+@pytest.mark.parametrize("format", [gs.CSR(), gs.formats.PackedCSR()], ids=repr)
+def test_values_that_a_weight_of_a_module_drops_are_told(format):
+    layer = gs.sparsify_(torch.nn.Linear(8, 8), "50%", format=format)
+    before = layer.weight.detach().to_dense().clone()
+    with pytest.warns(UserWarning, match="outside the pattern"):
+        layer.weight.data += torch.ones(8, 8)
+    torch.testing.assert_close(layer.weight.detach().to_dense(), (before + 1) * layer.weight.mask())
+    layer.weight.data += layer.weight.mask().float()  # nothing is lost
+    with pytest.warns(UserWarning, match="outside the pattern"):
+        layer.weight.data = torch.ones(8, 8)
+    with pytest.warns(UserWarning, match="outside the pattern"):
+        layer.weight.data.clone().add_(torch.ones(8, 8))  # as a safe merge of PEFT does it
+    gs.from_dense(layer.weight.detach().to_dense(), format).add_(torch.ones(8, 8))  # a tensor of the user's own

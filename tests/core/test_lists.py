@@ -116,3 +116,18 @@ T = torch.ones(2)
 )
 def test_what_keeps_padding_at_zero(name, operands, want):
     assert keeps_zeros(name, operands) is want
+
+
+@pytest.mark.parametrize("name", ["AdamW", "Adam", "SGD", "Adagrad"])
+@pytest.mark.parametrize("format", [gs.CSR(), gs.CSC(), gs.ELL(), gs.BSR((2, 2))], ids=repr)
+def test_a_fused_optimizer_leaves_a_dense_gradient_as_it_is(name, format):
+    w = torch.nn.Parameter(sparse(format))
+    grad = torch.randn(3, 2).t()  # with other strides
+    w.grad, before = grad, grad.clone()
+    optimizer = getattr(torch.optim, name)([w], lr=0.1, fused=True)
+    optimizer.step()
+    assert torch.equal(grad, before)
+    dense = torch.nn.Parameter(torch.tensor(DENSE))
+    dense.grad = before.contiguous()
+    getattr(torch.optim, name)([dense], lr=0.1, fused=True).step()
+    torch.testing.assert_close(w.detach().to_dense(), dense.detach() * w.mask())

@@ -258,3 +258,13 @@ def test_what_is_not_stored_does_not_meet_infinity(format):
     got = F.linear(torch.tensor([[1.0, float("inf")]]), t)
     if format.any_pattern and format != gs.Masked():
         assert got.tolist() == [[1.0, float("inf"), 0.0]]  # dense: [nan, inf, nan]
+
+
+@pytest.mark.parametrize("format", [gs.CSR(), gs.Masked(), gs.ELL()], ids=repr)
+def test_memory_can_be_shared(format):
+    t = gs.from_dense(torch.eye(3), format)
+    assert not t.is_shared()
+    assert t.share_memory_() is t
+    assert t.is_shared()
+    assert all(a.is_shared() for a in t.structure.arrays.values())
+    assert torch.equal(t.to_dense(), torch.eye(3))

@@ -2,8 +2,11 @@
 
 Every block that opens with ```python runs; the blocks of one page run in order, in one namespace and in a process of
 their own, as a reader would type them. A block that should not run opens with ```py, which looks the same on the page.
+A ```text block right after a block is what it prints; numbers may differ, since machines do.
 """
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -22,11 +25,32 @@ def blocks(text: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, m.start("code")), textwrap.dedent(m["code"])) for m in BLOCK.finditer(text)]
 
 
+def shown_after(text: str) -> dict[int, str]:
+    """What a page says that its blocks print, by the number of lines above the block."""
+    found = {}
+    for m in BLOCK.finditer(text):
+        if after := re.compile(r"\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL).match(text, m.end()):
+            found[text.count("\n", 0, m.start("code"))] = after[1]
+    return found
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a text is what was printed: "..." is anything, numbers may differ, and lines may break elsewhere."""
+    shown, printed = (re.sub(r"\d[\d.,]*", "#", " ".join(text.split())) for text in (shown, printed))
+    return re.search(re.escape(shown).replace(r"\.\.\.", ".*"), printed) is not None
+
+
 def run_page(page: Path) -> dict:
     namespace = {"__name__": "__main__"}
-    for above, code in blocks(page.read_text(encoding="utf-8")):
+    text = page.read_text(encoding="utf-8")
+    shown = shown_after(text)
+    for above, code in blocks(text):
         # Blank lines stand for the page above the block, so that a traceback shows the page's own line.
-        exec(compile("\n" * above + code, str(page), "exec"), namespace)
+        program = compile("\n" * above + code, str(page), "exec")
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            exec(program, namespace)
+        if above in shown and not agrees(shown[above], out.getvalue()):
+            raise AssertionError(f'File "{page}", line {above + 1}: it prints\n{out.getvalue()}')
     return namespace
 
 
@@ -52,6 +76,12 @@ def test_page(page, tmp_path):
     if result.returncode:
         line = (re.findall(re.escape(f'"{page}"') + r", line (\d+)", result.stderr) or ["?"])[-1]
         pytest.fail(f"{page.relative_to(ROOT)}:{line}\n{result.stdout}{result.stderr}", pytrace=False)
+
+
+def test_text_is_compared_but_for_numbers():
+    text = "```python\nprint('a 1 b')\n```\n\n```text\na 2\nb\n```\n```python\npass\n```\n"
+    assert shown_after(text) == {1: "a 2\nb\n"}
+    assert agrees("a 2\nb", "a 1 b\n") and agrees("a ... c", "a 1 b c") and not agrees("a b", "a c")
 
 
 def test_blocks_are_found_where_they_stand():

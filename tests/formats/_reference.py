@@ -229,7 +229,7 @@ def _entries(spec: Spec, shape: tuple[int, ...], places: Places, values: torch.T
         if coord is None or any(c >= s for c, s in zip(coord, sizes, strict=True)):
             need(value == 0, "a value in the padding is not zero")
             continue
-        need(last is None or place > last, "entries are not ascending, or one is there twice")
+        need(last is None or place > last, "entries are not ascending, or one occurs twice")
         last = place
         entries[tuple(coord)] = value
     return entries

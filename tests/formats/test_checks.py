@@ -71,8 +71,13 @@ def test_whole_tensors_pass():
             "index arrays must all be int32 or all int64, not pos1 torch.int64, crd1 torch.int32",
         ),
         (gs.CSR(), [1.0, 2.0], {"pos1": [0, 1, 2], "crd1": [1, 2]}, r"CSR\(\) of shape \(2, 2\), level 1: crd has"),
-        (gs.COO(), [1.0, 2.0], {"pos0": [0, 2], "crd0": [0, 0], "crd1": [1, 0]}, "not in ascending order, or one is"),
-        (gs.COO(), [1.0, 2.0], {"pos0": [0, 2], "crd0": [0, 0], "crd1": [1, 1]}, "or one is there twice"),
+        (
+            gs.COO(),
+            [1.0, 2.0],
+            {"pos0": [0, 2], "crd0": [0, 0], "crd1": [1, 0]},
+            "not in ascending order, or one occurs",
+        ),
+        (gs.COO(), [1.0, 2.0], {"pos0": [0, 2], "crd0": [0, 0], "crd1": [1, 1]}, "or one occurs twice"),
         (gs.ELL(), [1.0, 2.0, 3.0, 4.0], {"crd1": [[0, 1], [1, -1]]}, "a value outside the pattern is not zero"),
         (
             gs.Masked(),
@@ -99,7 +104,7 @@ def test_where_a_format_has_no_order_entries_may_come_in_any_but_not_twice():
         if whole:
             check(structure, t._values)
         else:
-            with pytest.raises(ValueError, match="or one is there twice"):
+            with pytest.raises(ValueError, match="or one occurs twice"):
                 check(structure, t._values)
 
 

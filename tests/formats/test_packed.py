@@ -130,7 +130,7 @@ def damage(name, place, value):
         (damage("pos3", -1, 99), "crd has 672 entries, must have 1584"),
         (damage("crd3", 0, 200), "outside 0 .. 128"),
         (lambda a, v: v.__setitem__(a["crd3"] == 128, 1.0), "not zero"),
-        (lambda a, v: a["crd3"].view(-1, 16)[:2].fill_(3), "there twice"),
+        (lambda a, v: a["crd3"].view(-1, 16)[:2].fill_(3), "occurs twice"),
     ],
 )
 def test_outside_arrays_are_checked(change, message):

@@ -62,7 +62,7 @@ def test_kernels_over_some_stacks(part, monkeypatch):
 
 
 def test_an_entry_is_not_stored_twice():
-    with pytest.raises(ValueError, match="use 'compressed' above Slots"):
+    with pytest.raises(ValueError, match=r"Slots\(\) would store entries more than once; use 'compressed' above it"):
         gs.Format("compressed-nonunique", gs.formats.levels.Slots())
 
 

@@ -238,3 +238,14 @@ def test_another_quantizer_is_left_alone() -> None:
     model.hf_quantizer = other = object()
     gs.sparsify_(model, "75%")
     assert model.hf_quantizer is other
+
+
+@pytest.mark.parametrize("format", [gs.Masked(), gs.formats.PackedCSR()], ids=str)
+def test_a_loaded_model_can_be_cast(format: gs.Format, tmp_path: Path) -> None:
+    """transformers refuses half() and float() of quantized models, which a sparse one is not."""
+    gs.sparsify_(bert().eval(), "75%", format=format).save_pretrained(tmp_path)
+    model = tf.BertForSequenceClassification.from_pretrained(tmp_path).half()
+    assert {p.dtype for p in model.parameters()} == {torch.float16}
+    given = inputs(model)
+    expected = gs.densify_(tf.BertForSequenceClassification.from_pretrained(tmp_path)).float()(**given).logits
+    torch.testing.assert_close(model.float()(**given).logits, expected, rtol=1e-2, atol=1e-2)

@@ -100,6 +100,7 @@ def test_headers_that_are_refused(tmp_path, page, message):
     ("data", "message"),
     [
         (b"1234567", "it is 7 bytes long, a safetensors file has at least 8"),
+        (b"PK\x03\x04 a zip file", "not a safetensors file but one of torch.save, which may run code when it is read"),
         (raw(b"{}", length=3), "the header claims to be 3 bytes long, but the file has 2 after its first 8"),
         (raw(b"[]"), "the header must start with '{'"),
         (raw(b'{"a'), "the header can't be read"),
@@ -118,7 +119,7 @@ def test_bytes_that_are_refused(tmp_path, data, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"a": 1, "a": 2}', "'a' is there twice"),
+        ('{"a": 1, "a": 2}', "'a' occurs twice"),
         ("NaN", "NaN is not a number of JSON"),
         ("[" * 9 + "]" * 9, "it nests more than 8 deep"),
     ],

@@ -20,7 +20,8 @@ import torch
 
 import gossamer as gs
 from tests.formats import _corrupt
-from tests.io.forge import join, page_of, signed, split
+from tests.formats._agree import disagreement
+from tests.io.forge import join, page_of, sign, signed, split
 from tests.test_malformed import same_entries, verdict
 
 COUNT = 1_100  # some turn out to be whole
@@ -220,3 +221,53 @@ def _writable(case: Any) -> bool:
     plain = plain and all(a.numel() * a.element_size() <= a.untyped_storage().nbytes() for a in arrays)
     integers = isinstance(case.shape, (tuple, list)) and all(type(s) is int and abs(s) < 2**99 for s in case.shape)
     return plain and integers and all(a.dtype in gs.io.container.NAMES for a in arrays)
+
+
+def small_file(path: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
+    state = {"w": gs.from_dense(torch.tensor([[0.0, 3.0], [4.0, 0.0]]), gs.CSR()), "b": torch.tensor([1.0, 2.0])}
+    gs.save(state, path)
+    return path.read_bytes(), state
+
+
+def test_every_byte_changed(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    before, state = small_file(path)
+    refused = 0
+    for i in range(len(before)):
+        path.write_bytes(before[:i] + bytes([before[i] ^ (1 << i % 8)]) + before[i + 1 :])
+        try:
+            assert same(read_all(path), state), f"byte {i}: accepted, and it is not what was saved"
+        except gs.io.BadFile:
+            refused += 1
+    assert refused > 0.9 * len(before)  # blanks of the header may be others
+
+
+def test_every_length(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    before, _ = small_file(path)
+    for length in range(len(before)):
+        path.write_bytes(before[:length])
+        with pytest.raises(gs.io.BadFile):
+            read_all(path)
+
+
+def test_two_hundred_forged_headers(tmp_path: Path) -> None:
+    """Headers and metadata edited at random, with digests that agree: refused, or a tensor that reads as it says."""
+    path, rng = tmp_path / "model.safetensors", random.Random(0)
+    before, _ = small_file(path)
+    header, data = split(before)
+    refused = 0
+    for i in range(200):
+        entries = {k: v for k, v in header.items() if k != "__metadata__"}
+        page = page_of(header)
+        changed = (_edit(rng, entries), page) if i % 2 else (entries, _edit(rng, page))
+        try:
+            path.write_bytes(sign({"__metadata__": {}, **changed[0]}, changed[1], data))
+        except (TypeError, ValueError, KeyError, AttributeError):
+            continue  # no digest can be made of it
+        try:
+            for tensor in read_all(path).values():
+                assert not isinstance(tensor, gs.SparseTensor) or not disagreement(tensor)
+        except gs.io.BadFile:
+            refused += 1
+    assert refused > 30

@@ -73,3 +73,37 @@ def test_inspect_of_plain_and_of_other_files(path: Path) -> None:
         gs.load(nn.Linear(2, 2), path)
     with pytest.raises(FileNotFoundError):
         gs.io.inspect(path.with_name("nobody"))
+
+
+@pytest.mark.parametrize("how", ["2:4", None])
+def test_layers_in_int8_are_weights(how: str | None, path: Path) -> None:
+    model = nn.Sequential(nn.Linear(64, 32))
+    if how:
+        gs.sparsify_(model, how)
+    gs.save(gs.quantize_(model, "int8"), path)
+    rows = {row.name: row for row in gs.io.inspect(path)}
+    weight = rows["0.weight"]
+    assert set(rows) == {"0.weight", "0.bias"} and weight.shape == (32, 64) and weight.dense_bytes == 4 * 32 * 64
+    assert weight.dtype == "int8" and weight.bytes == model[0].packed.numel()
+    assert (weight.sparsity, weight.pattern) == ((0.5, "2:4") if how else (0.0, ""))
+
+
+def test_the_layers_of_a_folder_in_int8(tmp_path: Path) -> None:
+    """save_pretrained writes an empty tensor beside each, so that a program without gossamer stops there."""
+    transformers = pytest.importorskip("transformers")
+    config = transformers.BertConfig(
+        vocab_size=20, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2
+    )
+    gs.quantize_(transformers.BertModel(config), "int8").save_pretrained(tmp_path)
+    rows = [row for row in gs.io.inspect(tmp_path / "model.safetensors") if row.name.endswith("query.weight")]
+    assert [(row.shape, row.format) for row in rows] == [((32, 32), "int8 dense")]
+
+
+def test_bytes_that_are_no_int8_weight(path: Path) -> None:
+    model = gs.quantize_(gs.sparsify_(nn.Sequential(nn.Linear(64, 32)), "2:4"), "int8")
+    packed = model[0].packed
+    safetensors.torch.save_file({"packed": torch.zeros(300, dtype=torch.uint8)}, path)
+    assert gs.io.inspect(path)[0].format == "Dense()"  # of some other program
+    safetensors.torch.save_file({"packed": packed[:-64].clone()}, path)
+    with pytest.raises(gs.io.BadFile, match="weight: "):
+        gs.io.inspect(path)

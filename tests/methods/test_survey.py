@@ -39,7 +39,7 @@ def test_what_is_taken_and_what_is_left():
     reasons = {one.name: one.reason for one in found.left}
     assert reasons["embed.weight"] == "output layers tied to an embedding"
     assert reasons["depthwise.weight"] == "depthwise convolutions" and reasons["conv.bias"] == "vectors"
-    assert reasons["gru.weight_ih_l0"] == "of a GRU, which isn't known"
+    assert reasons["gru.weight_ih_l0"] == "parameters of GRU, which is not supported"
     assert "parametrization" in reasons["normed.parametrizations.weight.original1"]
     assert "masked by torch.nn.utils" in reasons["masked.weight_orig"]
     every = {n: p.numel() for n, p in Zoo().named_parameters()}
@@ -64,14 +64,13 @@ def test_frozen_weights_are_left_when_it_is_about_training():
 
 def test_a_linear_layer_by_itself_and_nothing():
     assert [layer.name for layer in survey(nn.Linear(3, 3)).layers] == ["weight"]
-    assert survey(nn.ReLU()).layers == () and str(survey(nn.ReLU())) == "taken 0 weights, 0.0 % of all parameters"
+    assert survey(nn.ReLU()).layers == () and str(survey(nn.ReLU())) == "0 sparse weights, 0.0 % of all parameters"
 
 
 def test_one_line():
     left = [Left("a", 30, "vectors"), Left("b", 60, "embeddings"), Left("c", 10, "vectors")]
     assert taken_and_left(3, 100, left) == (
-        "taken 3 weights, 50.0 % of all parameters; left: 30.0 % because they are embeddings, "
-        "20.0 % because they are vectors"
+        "3 sparse weights, 50.0 % of all parameters; dense: 30.0 % embeddings, 20.0 % vectors"
     )
 
 

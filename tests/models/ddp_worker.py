@@ -38,6 +38,8 @@ def main(mode: str) -> None:
         reduce = dist.all_reduce
         dist.all_reduce = lambda t, **kwargs: (sent.append(t.numel()), reduce(t, **kwargs))[1]
         ddp.register_comm_hook(None, gs.nn.reduce_values)
+    if mode == "in order":
+        ddp.register_comm_hook(None, gs.nn.reduce_in_order)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     torch.manual_seed(100 + dist.get_rank())  # every rank has its own data
     for _ in range(6):

@@ -164,3 +164,13 @@ def test_compiled_models(backend):
     compiled = torch.compile(fc, backend=backend, fullgraph=True)
     compiled(x).square().sum().backward()
     torch.testing.assert_close(fc.weight.grad, expected)
+
+
+def test_another_mask_leaves_an_assigned_gradient_to_its_owner():
+    fc = layer()
+    given = torch.ones_like(fc.weight)
+    fc.weight.grad = given
+    fewer = torch.zeros(8, 12, dtype=torch.bool)
+    fewer[0] = fc.weight.mask()[0]
+    all_weights(fc)["weight"].become(fc.weight.detach().clone(), fewer, gs.Masked())
+    assert torch.equal(fc.weight.grad, fewer.float()) and (given == 1).all()

@@ -14,7 +14,8 @@ def test_summary_counts_bytes_and_density():
     assert (weight.name, weight.shape, weight.format, weight.density) == ("weight", (32, 16), "CSR()", 0.25)
     assert weight.bytes == 128 * 4 + 33 * 4 + 128 * 4
     assert (bias.bytes, found.dense_bytes) == (128, 16 * 32 * 4 + 128)
-    assert "75.0%" in str(found)
+    assert found.density == (128 + 32) / (512 + 32)  # the bias is dense
+    assert "75.0%" in str(found) and f"{1 - found.density:.1%}" in str(found)
 
 
 def test_flops_of_linear_and_convolution():

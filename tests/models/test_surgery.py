@@ -129,3 +129,12 @@ def test_nan_weights_and_models_without_layers():
     assert type(model[0].weight) is nn.Parameter
     with pytest.raises(ValueError, match="no layer"):
         gs.sparsify_(nn.ReLU(), "50%")
+
+
+def test_parametrized_weights_are_left_with_a_warning():
+    model = torch.nn.Sequential(
+        torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4)), torch.nn.Linear(4, 4)
+    )
+    with pytest.warns(UserWarning, match=r"0.parametrizations.weight.original1.*remove_parametrizations"):
+        gs.sparsify_(model, "50%")
+    assert model[1].weight.sparsity == 0.5

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "dimension.h"
 #include "int8.h"
 #include "rows.h"
 
@@ -240,6 +241,8 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_int8.h"
 
+#include "core_images.h"
+
 int main() {
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
@@ -251,6 +254,7 @@ int main() {
     if (!kernels) continue;
     all_blocks(*kernels);
     conversions(*kernels);
+    all_images(*kernels);
     std::vector<Case> all;
     all.push_back(any_pattern(1, 1, 16, 128, 1));
     all.push_back(any_pattern(50, 131, 32, 128, 4));

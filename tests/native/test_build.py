@@ -85,6 +85,8 @@ def test_which_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
     monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}" if name in ("g++", "clang++") else None)
     assert compiler() == ["/bin/g++"]
+    monkeypatch.setenv("CXX", "g++ 'without an end")
+    assert compiler() == ["/bin/g++"]
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert compiler() is None
 

@@ -106,3 +106,16 @@ def test_one_file_above_the_limit_is_kept(root, monkeypatch):
     (path / "large.so").write_bytes(bytes(1000))
     cache.trim(path)
     assert (path / "large.so").exists()
+
+
+def test_what_killed_builds_left_is_removed_an_hour_later(root):
+    path = cache.folder("native")
+    old, new, file = path / ".build-old", path / ".build-new", path / ".cubin-old"
+    for folder in (old, new):
+        folder.mkdir()
+        (folder / "library.o").write_text("half")
+    file.write_text("half")
+    for left in (old, file):
+        os.utime(left, (0, 0))
+    cache.trim(path)
+    assert sorted(p.name for p in path.iterdir()) == [".build-new"]

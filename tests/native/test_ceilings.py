@@ -56,7 +56,7 @@ def test_threads_are_added_up_and_measured_once(fresh, monkeypatch):
 
     monkeypatch.setattr(module, "isa", lambda: "baseline")
     monkeypatch.setattr(module, "build", lambda *args: "library.so")
-    monkeypatch.setattr(module.ctypes, "CDLL", lambda path: Library)
+    monkeypatch.setattr(module, "load_built", lambda path: Library)
     assert native.ceilings(3) == Ceilings(3, 30.0, 15.0, 6.0)
     assert sorted(sizes) == [8 << 20] * 3 + [256 << 20] * 3
     assert native.ceilings(3) is native.ceilings(3) and len(sizes) == 6

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -90,6 +91,17 @@ def test_needs_nothing_of_torch_but_its_stable_c_functions(built, tmp_path):
     ours = {n for n in names if "torch" in n}
     assert "torch_library_impl" in ours
     assert all(n.startswith(("aoti_torch_", "torch_library_", "torch_parallel_", "torch_from_blob")) for n in ours)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nm") is None, reason="no nm")
+@pytest.mark.parametrize(("library", "newest"), [("GLIBC", (2, 28)), ("GLIBCXX", (3, 4, 24)), ("CXXABI", (1, 3, 11))])
+def test_needs_no_newer_system_than_torch_does(built, tmp_path, library, newest):
+    """torch's wheels are manylinux_2_28; a newer header of the compiler must not make ours newer than that."""
+    path = zipfile.ZipFile(built).extract(f"gossamer/native/gossamer_cpu-{recipe.digest()}.so", tmp_path)
+    wanted = subprocess.run(["nm", "-D", "--undefined-only", path], capture_output=True, text=True, check=True)
+    versions = {tuple(int(n) for n in v.split(".")) for v in re.findall(rf"@{library}_([\d.]+)", wanted.stdout)}
+    assert versions and max(versions) <= newest
 
 
 @pytest.mark.slow

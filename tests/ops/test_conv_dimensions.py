@@ -1,7 +1,5 @@
 """Convolutions of one and three dimensions with a sparse weight, against torch's dense ones."""
 
-import itertools
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -84,10 +82,8 @@ def test_layers(layer, shape):
 
 
 def test_what_is_left_to_torch():
-    dense, w = weight(4, 2, 3, format=gs.CSR())
-    x = torch.randn(1, 4, 8, dtype=torch.float64)
+    _, w = weight(4, 2, 3, format=gs.CSR())
     with gs.fallback("silent"):
-        torch.testing.assert_close(F.conv1d(x, w, groups=2), F.conv1d(x, dense, groups=2))
-        for bad, options in itertools.product((torch.randn(1, 3, 8).double(), torch.randn(1, 2, 2).double()), ({},)):
+        for bad in (torch.randn(1, 3, 8).double(), torch.randn(1, 2, 2).double()):
             with pytest.raises(RuntimeError):
-                F.conv1d(bad, w, **options)
+                F.conv1d(bad, w)

@@ -331,3 +331,13 @@ def test_a_contraction_of_integers_with_one_pattern_keeps_their_type():
     a = gs.from_dense(torch.eye(3, dtype=torch.int16), gs.CSR())
     got = gs.einsum("ij,ij,->j", a, a, torch.tensor(2, dtype=torch.int16))
     assert got.dtype == torch.int16 and got.tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+def test_small_integers_that_broadcast_in_a_full_reduction(dtype):
+    """torch.einsum sums the operand that is wider to int64 first, and refuses to multiply that by small integers."""
+    x, y = torch.ones(3, 2, 5, dtype=dtype), torch.full((2, 3, 1), 2, dtype=dtype)
+    got = gs.einsum("abc,bac->", x, y)
+    assert got.dtype == dtype and int(got) == 60
+    long = gs.einsum("k a, i+k b -> ", torch.ones(2, 9, dtype=dtype), torch.ones(4, 1, dtype=dtype))
+    assert int(long) == 54

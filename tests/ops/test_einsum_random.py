@@ -36,7 +36,8 @@ def test_loops_mean_what_the_expression_means(seed):
         return
     sizes = sizes_of(case.expression, statement, sparse)
     statement, prepared = prepare(statement, sparse, sizes, torch.float64)
-    plan = plan_for(statement, [p.arg() for p in prepared], sizes, torch.float64, "dense")
+    args = [p.arg() for p in prepared]
+    plan = plan_for(statement, args, sizes, torch.float64, "dense", torch.device("cpu"))
     got = interpreted(plan, [p.values for p in prepared])
     assert torch.allclose(got, case.wanted(dense), atol=1e-10), f"{case}\n{plan.kernel.loops}"
 

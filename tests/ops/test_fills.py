@@ -32,6 +32,16 @@ def test_shortest_paths_by_hand():
     assert two.tolist() == [[10.0, INF, 5.0], [4.0, INF, INF], [INF, 3.0, 10.0]]
 
 
+@pytest.mark.parametrize("levels", [("bitmap", "compressed"), ("compressed", "bitmap"), ("dense", "bitmap")])
+def test_places_of_a_bitmap_without_an_entry_are_not_zeros(levels):
+    """They were, where a bitmap is next to another kind of level: the minimum over b + 0 was less than inf."""
+    b = operand((6, 8), gs.Format(*levels, order=(1, 0)), 1)
+    for a in (operand((5, 6), gs.CSR(), 0), operand((5, 6), None, 0), operand((5, 6), gs.Format(*levels), 0)):
+        got = gs.einsum("min: ik + kj -> ij", a, b, fill=INF)
+        want = interpret(parse("min: ik + kj -> ij", (2, 2)), [dense(a, INF), dense(b, INF)])
+        assert torch.equal(got, want)
+
+
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(FORMATS, FORMATS)), ids=str)
 def test_products_of_matrices(left, right):
     if left is None and right is None:

@@ -70,11 +70,6 @@ def test_conv2d_with_a_kernel_of_one_and_a_strided_input(format):
     check(F.conv2d, x, sample((4, 3, 1, 1), format))
 
 
-def test_convolution_in_groups_falls_back():
-    x, w = torch.randn(1, 4, 5, 5, dtype=torch.float64), sample((4, 2, 3, 3), gs.CSR())
-    check(lambda x, w: F.conv2d(x, w, groups=2), x, w, native=False)
-
-
 @formats
 @pytest.mark.parametrize("shape", [(5, 7), (1, 6), (3, 4, 5)], ids=str)
 def test_layer_norm(format, shape):

@@ -58,3 +58,25 @@ def test_an_older_structure_is_not_read_when_values_change():
         net.weight.mul_(2)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
+
+
+LARGE = {
+    "packed rows": lambda: F.linear(torch.ones(8200, 16), gs.sparsify(torch.ones(1024, 16), "50%", format=PackedCSR())),
+    "blocks": lambda: F.linear(torch.ones(8200, 16), gs.from_dense(torch.ones(1024, 16), gs.BSR((4, 4)))),
+    "einsum": lambda: gs.einsum("ij,kj->ki", gs.from_dense(torch.ones(1024, 16), gs.CSR()), torch.ones(8200, 16)),
+    "to_dense": lambda: gs.from_dense(torch.eye(2900), gs.CSR()).to_dense(),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_results_can_be_resized_as_any_tensor(name):
+    out = LARGE[name]()
+    assert out.nbytes >= 32 << 20
+    kept, storage = out[:2].clone(), out.untyped_storage()
+    size = storage.nbytes()
+    storage.resize_(0)  # what FSDP does to free memory
+    assert storage.nbytes() == 0
+    storage.resize_(size)
+    out[:2] = kept
+    assert torch.equal(out[:2], kept)
+    assert out.resize_(3, 4).shape == (3, 4)

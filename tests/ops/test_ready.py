@@ -50,3 +50,26 @@ def test_equal_patterns_are_no_recipe_for_others():
     assert gs.einsum("pq,pq->pq", a, b).structure is not a.structure
     assert gs.einsum("pq,pq->pq", a, a).structure is a.structure
     assert torch.allclose(gs.einsum("pq,pq->pq", b, a).to_dense(), a.to_dense() * b.to_dense())
+
+
+def test_sums_of_new_patterns_with_many_places_are_known():
+    """Rows decide if the format depends on the number of entries, not all places of a result."""
+    for seed in range(3):
+        keys = torch.randint(9_000_000, (50, 2), generator=torch.Generator().manual_seed(seed))
+        a, b = (_matrix(column, (3000, 3000)) for column in keys.t())
+        assert (known("fg + fg -> fg", (a, b), None) is None) == (seed == 0)
+        got = gs.einsum("fg + fg -> fg", a, b)
+        assert got.format == gs.CSR() and torch.equal(got.to_dense(), a.to_dense() + b.to_dense())
+
+
+def test_the_format_of_a_result_does_not_depend_on_calls_before():
+    shape, formats = (3_000_000, 4), []
+    for entries in (10, 200_000, 10):
+        a, b = (_matrix(torch.arange(entries) * 50 + k, shape) for k in (0, 1))
+        formats.append(gs.einsum("uv + uv -> uv", a, b).format)
+    assert formats == [gs.DCSR(), gs.CSR(), gs.DCSR()]
+
+
+def _matrix(keys, shape):
+    structure, _ = gs.formats.Structure.from_keys(gs.CSR(), keys.unique(), shape)
+    return gs.SparseTensor(torch.ones(structure.value_shape), structure)

@@ -76,8 +76,6 @@ def test_sums_without_nan(format):
 
 #: Calls that a guard refuses, and words of its reason.
 REFUSED = {
-    "max along a dimension": (lambda t: torch.max(t, 0), "where"),
-    "min by keyword": (lambda t: torch.min(t, dim=1, keepdim=True), "no option dim"),
     "mean of integers": (lambda t: t.int().mean(), "no floats"),
     "extremes of bools": (lambda t: torch.amax(t > 0, 0), "no order"),
     "any of bytes": (lambda t: t.byte().any(), "uint8"),

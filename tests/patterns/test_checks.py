@@ -40,7 +40,7 @@ def test_counts():
 
 def test_n_of_m():
     check_n_of_m("NM", 4, 4)
-    with pytest.raises(ValueError, match=r"NM keeps n of each m values.* got n=8, m=4\. Did you mean 4:8\?"):
+    with pytest.raises(ValueError, match=r"NM keeps n of every m values.* got n=8, m=4\. Did you mean 4:8\?"):
         check_n_of_m("NM", 8, 4)
 
 

@@ -57,7 +57,7 @@ def test_words_and_sizes() -> None:
     assert pattern.select(torch.zeros(0, 8)).shape == (0, 8)
     assert isinstance(gs.patterns.recognise(pattern.select(torch.randn(64, 64))), NM)
     assert pattern.select(torch.randn(4, 4, 3, 3)).view(4, 36).sum(1).unique().tolist() == [18]
-    with pytest.raises(ValueError, match="n of each 4"):
+    with pytest.raises(ValueError, match="n of every 4"):
         TransposableNM(2, 8)
 
 

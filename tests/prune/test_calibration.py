@@ -19,7 +19,7 @@ def test_bad_calibration():
         ([], ValueError, "empty"),
         ([torch.randn(0, 16)], ValueError, "empty"),
         (torch.randn(4, 16), TypeError, r"calibration=\[batch\]"),
-        ([torch.randn(4, 16), bad], ValueError, "batch 1 holds NaN"),
+        ([torch.randn(4, 16), bad], ValueError, "batch 1 contains NaN"),
         ([torch.randn(4, 16, device="meta")], ValueError, "is on meta, the model on cpu"),
         ([torch.randn(4, 7)], RuntimeError, "shapes"),
     ]

@@ -52,3 +52,31 @@ def test_blocks_on_the_diagonal_where_it_would_be_too_large(columns):
     both = cut.copy()
     both.merge(cut)
     assert both.tokens == 60 and torch.equal(both.parts[0], 2 * cut.parts[0])
+
+
+def test_how_far_inputs_have_moved():
+    x, dense = torch.randn(2, 2, 7, 3, dtype=torch.float64)
+    gram, rest = Gram(), Gram()
+    gram.add(x, dense)
+    rest.add(x)  # without those of the dense model: as if they had not moved
+    expected = (dense - x).mT @ x
+    torch.testing.assert_close(gram.moved[0], expected)
+    both = rest.copy()
+    both.merge(gram)
+    both.merge(rest)
+    torch.testing.assert_close(both.moved[0], expected)
+    torch.testing.assert_close(both.total, 3 * gram.total)
+    copy = gram.copy()
+    copy.add(x, dense)
+    torch.testing.assert_close(gram.moved[0], expected)
+    torch.testing.assert_close(copy.moved[0], 2 * expected)
+    assert not rest.moved
+
+
+def test_moved_inputs_in_diagonal_blocks():
+    x, dense = torch.randn(2, 1, 9, 8)
+    full, cut = Gram(), Gram(limit=8 * 4 * 4, align=2)
+    full.add(x, dense)
+    cut.add(x, dense)
+    for (columns, _), moved in zip(cut.blocks(), cut.moved, strict=True):
+        torch.testing.assert_close(moved, full.moved[0][:, columns, columns])

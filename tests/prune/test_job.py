@@ -75,7 +75,8 @@ def test_blocks_of_a_language_model_see_pruned_inputs():
     model = causal("llama")
     data = [{"input_ids": torch.randint(0, 64, (2, 12))}]
     dense = copy.deepcopy(model)
-    gs.prune.oneshot(model, "2:4", data, method="sparsegpt")
+    alone = gs.prune.SparseGPT(target="layer")  # as published, a layer knows nothing of the dense model
+    gs.prune.oneshot(model, "2:4", data, method=alone)
     seen = []
     for one in (model, dense):
         with torch.no_grad():
@@ -86,7 +87,7 @@ def test_blocks_of_a_language_model_see_pruned_inputs():
             {k: v.to_dense() if isinstance(v, gs.SparseTensor) else v for k, v in model.state_dict().items()}
         )
         only_head.lm_head.weight.copy_(dense.lm_head.weight)
-    again = gs.prune.oneshot(only_head, "2:4", data, method="sparsegpt", where="lm_head")
+    again = gs.prune.oneshot(only_head, "2:4", data, method=alone, where="lm_head")
     assert torch.allclose(only_head.lm_head.weight.to_dense(), model.lm_head.weight.to_dense(), atol=1e-5) and again
 
 
@@ -215,3 +216,60 @@ def test_a_convolution_with_65536_inputs(monkeypatch):
         assert report.error is not None and report.sparsity_of_taken == 0.5
     assert len(taken) == 2 and max(taken) <= 0.25e9
     assert "X X^T would take 17.2 GB" in report.layers[0].notes[0]
+
+
+@pytest.mark.parametrize("kind", [gs.prune.SparseGPT, lambda target: gs.prune.OBS("hessian", target=target)])
+def test_layers_that_follow_the_dense_model_end_closer_to_it(kind):
+    """On inputs that were not seen, of a deep network whose errors add up."""
+    torch.manual_seed(1)
+    dense = nn.Sequential(*[part for _ in range(6) for part in (nn.Linear(32, 32), nn.Tanh())])
+    mix = torch.randn(32, 32) / 4
+    data, fresh = ([torch.randn(200, 32) @ mix for _ in range(4)] for _ in range(2))
+    found = {}
+    for target in ("layer", "model"):
+        model = copy.deepcopy(dense)
+        gs.prune.oneshot(model, "2:4", data, method=kind(target=target))
+        found[target] = distance(model, dense, fresh)
+    assert found["model"] < 0.9 * found["layer"]
+
+
+def test_the_model_is_dense_until_its_block_is_done(monkeypatch):
+    model = causal("llama")
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    real = gs.prune.job.Job._layer
+
+    def failing(self, layer, gram):
+        if layer.name.endswith("layers.1.mlp.up_proj.weight"):
+            raise RuntimeError("stop")
+        return real(self, layer, gram)
+
+    monkeypatch.setattr(gs.prune.job.Job, "_layer", failing)
+    data = [{"input_ids": torch.randint(0, 64, (2, 12))}]
+    with pytest.raises(RuntimeError, match="stop"):
+        gs.prune.oneshot(model, "2:4", data)
+    for name, parameter in model.named_parameters():
+        done = "layers.0." in name and "proj" in name
+        assert torch.equal(parameter.detach(), before[name]) != done, name
+
+
+def test_padding_tokens_are_left_out():
+    pytest.importorskip("transformers")
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64)
+    dense = BertModel(config).eval()
+    ids = torch.randint(0, 64, (3, 6))
+    padded = torch.cat([ids, torch.randint(0, 64, (3, 5))], 1)
+    mask = torch.tensor([[1] * 6 + [0] * 5] * 3)
+    found = []
+    for batch in ({"input_ids": ids}, {"input_ids": padded, "attention_mask": mask}):
+        model = copy.deepcopy(dense)
+        gs.prune.oneshot(model, {"pooler*": None, "*": "2:4"}, [batch])
+        found.append({n: p.detach().to_dense() for n, p in gs.nn.sparse_parameters(model).items()})
+    for name, weight in found[0].items():
+        torch.testing.assert_close(weight, found[1][name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_target_that_is_none():
+    with pytest.raises(ValueError, match='target must be "model" or "layer"'):
+        gs.prune.SparseGPT(target="dense")

@@ -1,7 +1,8 @@
+import pytest
 import torch
 
 from gossamer.prune.gram import Gram
-from gossamer.prune.repair import least_squares, repair
+from gossamer.prune.repair import _PULL, follow, least_squares, repair
 from gossamer.scores import BlockFisher
 
 
@@ -50,3 +51,28 @@ def test_least_squares_reaches_the_minimum_and_never_hurts():
         torch.testing.assert_close(new[row, k], best, rtol=1e-5, atol=1e-7)
     zero = least_squares(w, start, mask, Gram(torch.zeros(1, 12, 12, dtype=torch.float64)), 3)
     assert torch.equal(zero, start)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_follow_is_the_minimum_with_a_pull(groups):
+    """By the normal equations of |new X - w X_dense|^2 + p |new - w|^2, group by group."""
+    x, dense = torch.randn(2, groups, 50, 6, dtype=torch.float64)
+    w = torch.randn(groups * 4, 6, dtype=torch.float64)
+    gram = Gram()
+    gram.add(x, dense)
+    new = follow(w, gram).view(groups, 4, 6)
+    for g, (a, b) in enumerate(zip(x, dense, strict=True)):
+        h, own = a.T @ a, w.view(groups, 4, 6)[g]
+        pull = _PULL * h.diagonal().mean()
+        slope = (new[g] @ a.T - own @ b.T) @ a + pull * (new[g] - own)
+        assert slope.abs().max() < 1e-9
+
+
+def test_follow_leaves_a_weight_whose_inputs_have_not_moved():
+    x, w = torch.randn(1, 30, 5), torch.randn(3, 5)
+    gram = Gram()
+    gram.add(x, x.clone())
+    assert torch.equal(follow(w, gram), w)
+    nothing = Gram()
+    nothing.add(torch.zeros(1, 4, 5), torch.randn(1, 4, 5))
+    assert torch.equal(follow(w, nothing), w)

@@ -1,3 +1,5 @@
+import copy
+
 import torch
 from torch import nn
 
@@ -68,7 +70,7 @@ def check(model, chain, **options):
         for name, gram in walk.inputs(block, own, layers(model, block)).items():
             torch.testing.assert_close(gram.total[0], true_inputs(model, name.removesuffix(".weight"), batches))
         walk.advance(block, own)
-        assert len(walk.kept) == (1 if chain else walk.blocks.index(block) + 1)
+        assert len(walk.pruned.kept) == (1 if chain else walk.blocks.index(block) + 1)
     assert all("forward" not in m.__dict__ for m in model.modules())
 
 
@@ -140,3 +142,30 @@ def test_forward_passes_come_back_after_an_error():
     except RuntimeError:
         pass
     assert all("forward" not in m.__dict__ for m in model.modules())
+
+
+def test_stages_of_a_block():
+    from tests.prune.test_job import causal
+
+    model = causal("llama")
+    walk = Walk(model, [{"input_ids": torch.randint(0, 64, (2, 5))}], run, follow=True)
+    found = walk.stages("model.layers.0", weights(model, "model.layers.0"), layers(model, "model.layers.0"))
+    names = [[layer.name.split(".")[-2] for layer in stage] for stage in found]
+    assert names == [["q_proj", "k_proj", "v_proj"], ["o_proj"], ["gate_proj", "up_proj"], ["down_proj"]]
+
+
+def test_the_dense_model_runs_beside():
+    """Inputs of a pruned model, and how far they have moved from those of the dense one."""
+    dense = Residual()
+    pruned = copy.deepcopy(dense)
+    with torch.no_grad():
+        pruned.blocks[0][0].weight.mul_(torch.tensor([0.0, 1.0, 0.0, 1.0]))
+    batches = [torch.randn(6, 4), torch.randn(3, 4)]
+    walk = Walk(dense, batches, run, follow=True)
+    first, second = walk.blocks[:2]
+    walk.advance(first, weights(pruned, first), weights(dense, first))
+    own = weights(dense, second)
+    (gram,) = walk.inputs(second, own, layers(dense, second), own).values()
+    inputs = [torch.cat([one.blocks[0](x) + 1 for x in batches]).detach() for one in (pruned, dense)]
+    torch.testing.assert_close(gram.total[0], inputs[0].T @ inputs[0])
+    torch.testing.assert_close(gram.moved[0][0], (inputs[1] - inputs[0]).T @ inputs[0])

@@ -1,6 +1,8 @@
 """The page in a real browser: it opens without a word on the console, sorts, and fits a phone, light and dark."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import nn
 import gossamer as gs
 
 api = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
+LOOKS = Path(__file__).parent / "looks"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs a browser: apt-get install chromium")
 
@@ -123,9 +126,110 @@ def test_kinds_open_and_the_filter_leaves_what_fits(browser, tmp_path, width):
     page = browser.new_page(viewport={"width": width, "height": 800})
     page.goto((tmp_path / "page.html").as_uri())
     assert not page.locator("details li").first.is_visible()
-    page.locator("details summary").click()
+    page.locator("details summary").first.click()
     assert page.locator("details li").first.is_visible()
     page.locator("input.filter").fill("csr 7.weight")
     assert page.locator("table.sorts tbody tr:visible td:first-child").all_inner_texts() == ["7.weight", "17.weight"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.close()
+
+
+def block(width):
+    layers = {name: nn.Linear(width, width, bias=False) for name in ("query", "key", "value", "output")}
+    return nn.ModuleDict(layers)
+
+
+def many(tmp_path, blocks):
+    """A report of a model with many layers, as a path."""
+    torch.manual_seed(0)
+    model = gs.sparsify_(nn.Sequential(*(block(64) for _ in range(blocks))), "75%", format=gs.CSR())
+    gs.report(model, tmp_path / "many.html", measure=False, title="many layers")
+    return (tmp_path / "many.html").as_uri()
+
+
+def test_all_masks_are_drawn_on_demand(browser, tmp_path):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(many(tmp_path, 5))
+    assert page.locator("figure .pair svg").count() == 2 * 16
+    assert page.locator("canvas").count() == 2 * 4 and not page.locator("canvas").first.is_visible()
+    page.locator("details.more summary").click()
+    ink = """[...document.querySelectorAll("canvas")].map((canvas) => {
+               const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+               return data.filter((value, i) => i % 4 == 3 && value > 0).length / (canvas.width * canvas.height); })"""
+    page.wait_for_function(f"({ink})[0] > 0")
+    shares = page.evaluate(ink)
+    assert all(abs(share - 0.25) < 0.05 for share in shares[::2])  # corners: a quarter is kept
+    assert all(share > 0.5 for share in shares[1::2])  # by density: something in most cells
+    page.close()
+
+
+def test_500_layers_load(browser, tmp_path):
+    """The page is small enough to send, and its parts that are folded away cost nothing."""
+    url = many(tmp_path, 125)
+    assert (tmp_path / "many.html").stat().st_size < 5e6
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.goto(url)
+    assert page.locator("table.sorts tbody tr").count() == 500
+    page.locator("input.filter").fill("124.value")
+    assert page.locator("table.sorts tbody tr:visible").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
+OVERLAPS = """() => {
+  const seen = [...document.querySelectorAll(".tile, h2, h3, figure, .scroll, .filter, p, details.more")];
+  const boxes = seen.map((e) => [e, e.getBoundingClientRect()]).filter(([, b]) => b.width && b.height);
+  const bad = [];
+  for (const [a, r] of boxes) for (const [b, s] of boxes) {
+    if (a === b || a.contains(b) || b.contains(a)) continue;
+    const width = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+    const height = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+    if (width > 1 && height > 1) bad.push(a.textContent.slice(0, 40) + " / " + b.textContent.slice(0, 40));
+  }
+  return bad; }"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_overlaps(open_page, width):
+    assert open_page(width).evaluate(OVERLAPS) == []
+
+
+COVERED = """() => {
+  const bad = [];
+  for (const plot of document.querySelectorAll("svg")) {
+    const words = [...plot.querySelectorAll("text")].map((e) => [e, e.getBoundingClientRect()]);
+    const marks = [...plot.querySelectorAll("text, circle")].map((e) => [e, e.getBoundingClientRect()]);
+    for (const [a, r] of words) for (const [b, s] of marks) {
+      const width = Math.min(r.right, s.right) - Math.max(r.left, s.left);
+      const height = Math.min(r.bottom, s.bottom) - Math.max(r.top, s.top);
+      if (a !== b && width > 2 && height > 3) bad.push(a.textContent + " / " + b.outerHTML.slice(0, 60));
+    }
+  }
+  return bad; }"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_words_in_plots_are_free_of_other_words_and_of_points(open_page, width):
+    assert open_page(width).evaluate(COVERED) == []
+
+
+@pytest.mark.parametrize("look", ["desktop", "phone", "dark"])
+def test_it_looks_as_a_person_approved(browser, tmp_path, look):
+    """Coarsely, so that another font is no difference: GOSSAMER_APPROVE=1 writes what you then look at."""
+    pillow = pytest.importorskip("PIL.Image")
+    width, height = (390, 844) if look == "phone" else (1280, 900)
+    scheme = "dark" if look == "dark" else "light"
+    page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
+    url = many(tmp_path, 6)
+    page.goto(url)
+    page.evaluate("document.querySelector('header p').textContent = 'a machine'")
+    page.screenshot(path=tmp_path / "now.png")
+    page.close()
+    approved = LOOKS / f"{look}.png"
+    if os.environ.get("GOSSAMER_APPROVE"):
+        approved.parent.mkdir(exist_ok=True)
+        pillow.open(tmp_path / "now.png").convert("P", palette=1, colors=64).save(approved, optimize=True)
+    both = [pillow.open(path).convert("RGB") for path in (tmp_path / "now.png", approved)]
+    small = [picture.resize((width // 40, height // 40), pillow.Resampling.BOX) for picture in both]
+    now, then = (torch.tensor(list(picture.tobytes())).float() for picture in small)
+    assert float((now - then).abs().mean()) < 8  # of 255

@@ -25,18 +25,22 @@ def titles(html):
 def test_bars_of_each_model_and_how_many_are_left():
     layers = [fact(f"l{n}", "a") for n in range(62)] + [fact("only", "b")]
     out = charts.sparsity(layers, ["a", "b"])
-    assert out.count("<figure>") == 2 and "2 more in the table" in out
+    assert out.count("<figure>") == 2 and "2 more are in the table" in out
     assert "l59" in out and "l60" not in out and "only" in out
-    assert "more in the table" not in charts.sparsity(layers[:60], ["a"])
+    assert "more are in the table" not in charts.sparsity(layers[:60], ["a"])
 
 
 def test_masks_are_the_largest_first():
     drawn = picture(torch.eye(4).bool())
     layers = [fact(f"l{n}", shape=(4, 4 + n), mask=drawn) for n in range(17)] + [fact("none", shape=(99, 99))]
     out = charts.masks(layers)
-    assert out.count("<figure>") == 16 and "<h3>l0</h3>" not in out and "none" not in out
+    first, more = out.split('<details class="more">')
+    assert first.count("<figure>") == 16 and "<h3>l0</h3>" not in first and "none" not in out
+    assert more.count("<figure>") == 1 and "<h3>l0</h3>" in more and "1 more mask of" in more and "<svg" not in more
     assert (
-        out.index("<h3>l16</h3>") < out.index("<h3>l1</h3>") and "2:4, 50.0%" in out and "all 4 x 4 by density" in out
+        out.index("<h3>l16</h3>") < out.index("<h3>l1</h3>")
+        and "2:4, 50.0% sparse" in out
+        and "density of all 4 x 4" in out
     )
 
 
@@ -46,9 +50,9 @@ def test_a_roofline_has_a_point_for_each_case_and_a_hollow_one_for_dense():
     out = charts.roofline([sparse, dense], [""], TOP)
     said = titles(out)
     assert len(said) == 3 and out.count('class="hollow') == 1
-    assert said[0].startswith("fc, 10 tokens: 0.3 GFLOP/s at 0.82 operations a byte")  # 640 / 2 us
+    assert said[0].startswith("fc, 10 tokens: 0.3 GFLOP/s at 0.82 operations per byte")  # 640 / 2 us
     assert said[1].startswith("fc, 10 tokens, dense: 0.3 GFLOP/s at 1.43")  # 1280 / 4 us
-    assert "memory 10 GB/s" in out and "8 MB cache 50 GB/s" in out and "100 GFLOP/s" in out
+    assert "100 GFLOP/s, 50 GB/s from an 8 MB cache, and (dashed) 10 GB/s from memory" in out
     ElementTree.fromstring(re.search(r"<svg.*</svg>", out, re.S).group())
 
 

@@ -35,3 +35,10 @@ def test_odd_shapes():
         corner, whole = picture(torch.ones(shape, dtype=torch.bool)).svgs()
         assert corner.startswith("<svg") and whole.startswith("<svg")
     picture(torch.zeros(8, 8, dtype=torch.bool)).svgs()
+
+
+def test_data_for_masks_that_are_drawn_on_demand():
+    corner, whole = picture(torch.eye(4).bool()).canvases()
+    assert 'width="4" height="4"' in corner and 'data-shades="50c 050b 0b50 0c5"' in corner
+    assert "the whole mask by density" in whole
+    assert 'data-shades="0z0f"' in picture(torch.zeros(1, 32).bool()).canvases()[1]

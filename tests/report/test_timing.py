@@ -4,6 +4,8 @@ import math
 
 import pytest
 
+from gossamer.models.pack import truth
+from gossamer.report import timing
 from gossamer.report.timing import interleaved
 
 
@@ -30,3 +32,10 @@ def test_no_functions_and_functions_that_fail():
     assert interleaved({}, seconds=0) == {}
     with pytest.raises(ZeroDivisionError):
         interleaved({"a": lambda: 1 / 0}, seconds=0)
+
+
+def test_a_clock_that_stands_still_gives_way_to_the_wall_clock(monkeypatch):
+    monkeypatch.setattr(truth, "clock", lambda: lambda: 5.0)
+    walls = iter([0.0, 1.0, 3.0, 4.0])  # when all runs end, one run, and whether there is time for another
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(walls))
+    assert interleaved({"a": lambda: None}, seconds=0, runs=1, most=1) == {"a": 2.0}

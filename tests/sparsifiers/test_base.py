@@ -110,7 +110,7 @@ def test_mask_many() -> None:
     assert torch.equal(torch.cat(list(joint.values())), ScalarFraction(0.75).mask(X))
     one, two = Sparsifier("50%", scores.Gradient()).mask_many([X[:2], X[2:]], grad=[X[:2], X[2:]])
     assert int(one.sum()) == int(two.sum()) == 8
-    with pytest.raises(ValueError, match="grad must have one value a tensor"):
+    with pytest.raises(ValueError, match="grad must have one value per tensor"):
         Movement(0.5).mask_many(model, grad={"a": X[:2]})
     with pytest.raises(TypeError, match="'b': Magnitude"):
         Sparsifier("50%").mask_many({"a": X, "b": X.int()})

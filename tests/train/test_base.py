@@ -223,27 +223,6 @@ def test_closed_methods_let_go():
     assert method.steps == 0 and torch.equal(mask, model[0].weight.mask())
 
 
-def test_gmp_reaches_its_sparsity_and_never_grows():
-    model = network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = gs.train.GMP(model, optimizer, 0.9, every=3, until=10)
-    masks = [model[0].weight.mask()]
-    for step in range(12):
-        steps(model, optimizer, method, 1, start=step)
-        masks.append(model[0].weight.mask())
-        assert not (masks[-1] & ~masks[-2]).any()
-    assert method.log()["kept"] == round(0.1 * (192 + 128 + 32))
-
-
-def test_null_changes_nothing():
-    model, dense = network(), network()
-    optimizers = [torch.optim.AdamW(m.parameters()) for m in (model, dense)]
-    method = gs.train.Null(model, optimizers[0], 0.9, every=7, until=10)
-    steps(model, optimizers[0], method, 3)
-    steps(dense, optimizers[1], type("None", (), {"step": lambda self: None})(), 3)
-    torch.testing.assert_close(model[0].weight.detach().to_dense(), dense[0].weight.detach())
-
-
 @pytest.mark.slow
 def test_compiled_models_need_two_graphs_and_give_the_same_masks():
     masks = []

@@ -31,14 +31,14 @@ def made(method=gs.train.RigL, optimizer=None, model=None, **options):
         ({"sparsity": "2:4", "pattern": "1:4"}, r"give one pattern, not 2:4 and 1:4"),
         ({"sparsity": 0.9, "pattern": "2:4"}, r"sparsity=0.9 and 2:4, which has 0.5, disagree"),
         ({"pattern": "90% per model"}, r"can't rank them together"),
-        ({"pattern": gs.Threshold(0.1)}, r"isn't known before"),
+        ({"pattern": gs.Threshold(0.1)}, r"isn't known in advance"),
         ({"score": gs.Wanda()}, r"Wanda\(\) needs inputs"),
         ({"score": "best"}, r"unknown score 'best'"),
         ({"growth": 0}, r"growth=0 must be a number of steps"),
         ({"growth": "mean of steps"}, r"mean of 8 steps"),
         ({"method": gs.train.Static, "score": gs.Gradient()}, r"Static: Gradient\(\) needs grad"),
-        ({"method": gs.train.SRigL, "pattern": "2:4"}, r"SRigL takes no pattern"),
-        ({"method": gs.train.Movement, "score": gs.Magnitude()}, r"Movement takes no score"),
+        ({"method": gs.train.SRigL, "pattern": "2:4"}, r"SRigL doesn't support pattern"),
+        ({"method": gs.train.Movement, "score": gs.Magnitude()}, r"Movement doesn't support score"),
         ({"method": gs.train.SRSTE, "schedule": "decay", "until": None}, r"give until=..., the step"),
         ({"method": gs.train.GMP, "until": None}, r"GMP: give until=..., the step at which the target"),
         ({"method": gs.train.ACDC, "until": None}, r"ACDC: give until="),
@@ -55,7 +55,7 @@ def made(method=gs.train.RigL, optimizer=None, model=None, **options):
         ({"method": gs.train.SRigL, "gamma": 2}, r"gamma=2 must be from 0 to 1"),
         ({"method": gs.train.SRigL, "ablation": False, "sparsity": 0.9}, r"leaves 7 weights, but .* at least 9"),
         ({"method": gs.train.TopKAST, "sparsity": 0.5, "backward": 0.8}, r"backward=0.8 must be"),
-        ({"method": gs.train.STE, "how": gs.Sparsifier("50%", gs.Gradient())}, r"score of the weights alone"),
+        ({"method": gs.train.STE, "sparsity": gs.Sparsifier("50%", gs.Gradient())}, r"score of the weights alone"),
     ],
 )
 def test_settings(options, message):
@@ -72,7 +72,7 @@ def test_sparse_already():
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     gs.train.Static(model, optimizer, 0.5)
-    with pytest.raises(ValueError, match="weight is sparse already"):
+    with pytest.raises(ValueError, match="weight is already sparse"):
         gs.train.Static(model, optimizer, 0.5)
 
 

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossamer as gs
-from gossamer.train.fan_in import active_neurons, constant_fan_in, fill
 from gossamer.train.layers import Layer
 from gossamer.train.rules import exchange, in_order, magnitude, random, top
 
@@ -40,51 +39,6 @@ def test_top_prefers_lower_indices_and_refuses_nan():
     assert top(torch.ones(4), 2).tolist() == [True, True, False, False]
     with pytest.raises(ValueError, match="NaN"):
         top(torch.tensor([1.0, float("nan")]), 1)
-
-
-def test_salient_neurons_stay():
-    salient = mask_of(["xx..", "x...", "....", "xxx."])
-    weight = torch.ones(4, 4)
-    assert active_neurons(salient, weight, 8, 0.5).tolist() == [True, True, False, True]
-    assert active_neurons(salient, weight, 8, 1.0).tolist() == [True, False, False, True]
-    assert active_neurons(salient, weight, 8, 0.0, least=3).tolist() == [True, False, False, True]  # 8 need 2 rows of 4
-
-
-def test_never_more_neurons_than_weights():
-    salient = mask_of(["x...", "x...", "x...", "x..."])
-    weight = torch.tensor([[3.0], [1.0], [4.0], [2.0]]).expand(4, 4)
-    assert active_neurons(salient, weight, 2, 0.3).tolist() == [True, False, True, False]
-
-
-def test_surplus_is_cut_at_the_smallest():
-    stay = mask_of(["xxxx"])
-    weight = torch.tensor([[1.0, 4.0, 2.0, 3.0]])
-    assert torch.equal(fill(stay, weight, torch.ones(1, 4), torch.tensor([True]), 2), mask_of([".x.x"]))
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_growth_never_beats_what_stays(dtype):
-    stay = mask_of(["x..."])
-    weight, grow = torch.tensor([[1e-6, 0, 0, 0]]).to(dtype), torch.tensor([[0, 3e6, 1.0, 2e6]]).to(dtype)
-    assert torch.equal(fill(stay, weight, grow, torch.tensor([True]), 2), mask_of(["xx.."]))
-
-
-def test_srigl_by_hand():
-    weight = torch.tensor([[4.0, 3.0, 0.0, 0.0], [0.5, 0.0, 2.0, 0.0], [0.1, 0.0, 0.0, 0.2]])
-    grad = torch.tensor([[0.0, 0.0, 1.0, 7.0], [0.0, 8.0, 0.0, 0.0], [0.0, 0.5, 0.0, 0.0]])
-    # 6 kept, a third goes: 4, 3, 2 and .5 stay; 8 and 7 are salient gradients. Neuron 2 has no salient weight.
-    new = constant_fan_in(weight, weight != 0, grad, 6, 1 / 3, gamma=0.5)
-    assert torch.equal(new, mask_of(["xx.x", "xxx.", "...."]))
-    # without ablation each neuron has 2; the third keeps none of its own and grows the two of largest gradient
-    new = constant_fan_in(weight, weight != 0, grad, 6, 1 / 3, gamma=None)
-    assert torch.equal(new, mask_of(["xx..", "x.x.", "xx.."]))
-
-
-def test_an_ablated_neuron_can_come_back():
-    weight = torch.tensor([[4.0, 3.0, 2.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
-    grad = torch.tensor([[0.0, 0.0, 0.0, 0.0], [9.0, 8.0, 0.0, 0.0]])
-    new = constant_fan_in(weight, weight != 0, grad, 4, 0.5, gamma=0.5)
-    assert torch.equal(new, mask_of(["xx..", "xx.."]))
 
 
 def test_exchange_of_blocks_by_hand():

@@ -120,7 +120,7 @@ def test_compiled():
         ({"compute": "fast"}, "must be 'masked' or 'sparse'"),
         ({"compute": "sparse"}, "with transposable=True"),
         ({"compute": "sparse", "transposable": True, "schedule": "decay", "until": 5}, "no schedule"),
-        ({"transposable": True, "how": "2:8"}, "takes n of each 4"),
+        ({"transposable": True, "how": "2:8"}, "needs n of every 4"),
         ({"refresh": 0}, "refresh=0 must be a number of steps"),
     ],
 )

@@ -1,1 +1,1 @@
-"""What the command gossamer runs."""
+"""The command gossamer."""

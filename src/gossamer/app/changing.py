@@ -1,4 +1,4 @@
-"""The commands that read a model, change it, and write another: prune, pack, quantize, export."""
+"""The commands that read a model and write a changed one: prune, pack, quantize, export."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gossamer.app.opening import Opened
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+COUNT = click.IntRange(min=1)
 
 
 def common(command: Command) -> Command:
@@ -28,19 +29,24 @@ def common(command: Command) -> Command:
 @click.command(short_help="Make a saved model sparse.")
 @common
 @click.option("--pattern", required=True, help='"2:4", "90%", "1:4:g8", "block 4x4 80%", "64:2:8" ...')
-@click.option("--calibration", type=click.Path(exists=True, dir_okay=False), help="A text file, one text a line.")
-@click.option("--method", help="sparsegpt, wanda, obs or magnitude; sparsegpt with --calibration, else magnitude.")
-@click.option("--exclude", multiple=True, help="Names to leave dense, as a glob; may be given again.")
-@click.option("--samples", default=128, show_default=True, help="Texts to use, at most.")
-@click.option("--length", default=128, show_default=True, help="Tokens of a text, at most.")
+@click.option(
+    "--calibration", type=click.Path(exists=True, dir_okay=False), help="A text file with one text on each line."
+)
+@click.option(
+    "--method", help="sparsegpt, wanda, obs or magnitude. Default: sparsegpt with --calibration, else magnitude."
+)
+@click.option("--exclude", multiple=True, help="Glob of names to keep dense; may be repeated.")
+@click.option("--samples", type=COUNT, default=128, show_default=True, help="Largest number of texts to use.")
+@click.option("--length", type=COUNT, default=128, show_default=True, help="Largest number of tokens of a text.")
 def prune(
     model: str, out: str, force: bool, as_json: bool, pattern: str, calibration: str | None, method: str | None,
     exclude: tuple[str, ...], samples: int, length: int,
 ) -> None:  # fmt: skip
     """Make a saved model sparse, without training, and write it to OUT.
 
-    MODEL is a folder of transformers, or a safetensors file. With a text file for calibration, SparseGPT adjusts the
-    weights that stay; without one, the largest weights stay. Embeddings and output layers tied to them stay dense.
+    MODEL is a transformers folder or a safetensors file. With a text file for calibration, SparseGPT selects the
+    weights and adjusts the others; without one, the largest weights are kept. Embeddings and output layers tied to
+    them stay dense.
 
     \b
     Examples:
@@ -51,14 +57,20 @@ def prune(
     with failing_plainly("prune"):
         from gossamer.patterns import as_pattern
         from gossamer.prune import oneshot
+        from gossamer.prune.known import as_method
 
+        if "*" in exclude:
+            raise ValueError("--exclude '*' leaves nothing to prune")
         how = dict.fromkeys(exclude) | {"*": as_pattern(pattern)}
-        opened, opening = _open(model, out, force)
         method = method or ("sparsegpt" if calibration else "magnitude")
+        if calibration is None and as_method(method).needs:
+            raise ValueError(f"--method {method} needs --calibration FILE, a text file with one text on each line")
+        opened, opening = _open(model, out, force)
         batches = None
         if calibration:
             batches = opening.batches_of(opened, calibration, samples, length)
-            note(f"calibrating on {sum(len(b['input_ids']) for b in batches)} texts")
+            texts = sum(len(b["input_ids"]) for b in batches)
+            note(f"calibrating on {texts} text{'s' * (texts != 1)}")
         note(f"pruning to {pattern} by {method}")
         report = oneshot(opened.model, how, batches, method=method)
         opening.save_model(opened, out)
@@ -68,12 +80,14 @@ def prune(
 
 @click.command(short_help="Convert a sparse model to its fastest formats.")
 @common
-@click.option("--tokens", default=128, show_default=True, help="Tokens (rows of the input) to be fast for.")
-@click.option("--no-tune", is_flag=True, help="Choose by a model of the costs instead of a measurement.")
+@click.option(
+    "--tokens", type=COUNT, default=128, show_default=True, help="Tokens (rows of the input) to measure with."
+)
+@click.option("--no-tune", is_flag=True, help="Choose by a cost model instead of measuring.")
 def pack(model: str, out: str, force: bool, as_json: bool, tokens: int, no_tune: bool) -> None:
-    """Measure each sparse layer, convert it to the fastest format of this machine, and write the model to OUT.
+    """Measure each sparse layer, convert it to the fastest format on this machine, and write the model to OUT.
 
-    Where dense is faster the layer keeps its mask. The layers of a file are measured at 1, 16 and 128 tokens.
+    Where dense is faster, the layer keeps its mask. The layers of a file are measured with 1, 16 and 128 tokens.
 
     \b
     Examples:
@@ -92,10 +106,10 @@ def pack(model: str, out: str, force: bool, as_json: bool, tokens: int, no_tune:
         with contextlib.redirect_stdout(io.StringIO()):  # the table comes below, shorter
             report = pack_(opened.model, opened.example(tokens), tune=not no_tune)
         if not report.layers:
-            raise ValueError(f"{model} has no sparse layer: gossamer prune makes one")
+            raise ValueError(f"{model} has no sparse layer: use gossamer prune first")
         opening.save_model(opened, out)
     rows = [{"name": r.name, "format": r.format, "sparsity": r.sparsity, "dense_us": r.dense_us, "us": r.us,
-             "bytes": r.bytes, "dense_bytes": r.dense_bytes} for r in report.layers]  # fmt: skip
+             "bytes": r.bytes, "dense_bytes": r.dense_bytes, "clear": r.clear} for r in report.layers]  # fmt: skip
     if as_json:
         _say({"out": out, "gain": report.gain, "layers": rows}, "", True)
         return
@@ -103,15 +117,17 @@ def pack(model: str, out: str, force: bool, as_json: bool, tokens: int, no_tune:
 
     console().print(by_kind(rows))
     click.echo(f"{out}: {report.gain:.2f}x dense, all {len(rows)} layers together")
+    if not all(row["clear"] for row in rows):
+        click.echo("? other programs disturbed the measurement: pack again on a quiet machine", err=True)
 
 
 @click.command(short_help="Round the weights of a saved model to int8.")
 @common
-@click.option("--weights-only", is_flag=True, help="Keep activations in float32; for packed layers.")
+@click.option("--weights-only", is_flag=True, help="Keep activations in float32; only for packed layers.")
 def quantize(model: str, out: str, force: bool, as_json: bool, weights_only: bool) -> None:
-    """Round linear layers to int8, dense or sparse, and write the model to OUT.
+    """Round linear layers, dense or sparse, to int8, and write the model to OUT.
 
-    Activations are rounded token by token while the model runs, so no calibration is needed.
+    Activations are rounded for each token while the model runs, so no calibration is needed.
 
     \b
     Examples:
@@ -128,13 +144,13 @@ def quantize(model: str, out: str, force: bool, as_json: bool, weights_only: boo
     _say({"out": out, "layers": layers}, f"{out}: {layers} layers in int8", as_json)
 
 
-@click.command(short_help="Write a model for programs that don't have gossamer.")
+@click.command(short_help="Write a model for programs without gossamer.")
 @common
 @click.option("--to", "kind", type=click.Choice(["dense", "pt2"]), default="dense", show_default=True,
-              help="dense: an ordinary checkpoint; pt2: torch.export, for folders.")  # fmt: skip
-@click.option("--tokens", default=128, show_default=True, help="Tokens of the example input of pt2.")
+              help="dense: an ordinary checkpoint; pt2: a torch.export program, only for folders.")  # fmt: skip
+@click.option("--tokens", type=COUNT, default=128, show_default=True, help="Tokens of the example input for pt2.")
 def export(model: str, out: str, force: bool, as_json: bool, kind: str, tokens: int) -> None:
-    """Write a sparse model as an ordinary dense checkpoint, or as a program of torch.export.
+    """Write a sparse model as an ordinary dense checkpoint, or as a torch.export program.
 
     \b
     Examples:
@@ -158,10 +174,17 @@ def _program(opened: Opened, out: str, tokens: int) -> None:
 
     example = opened.example(tokens)
     if example is None:
-        raise ValueError(f"{opened.path} is a file: it has layers, but not how they connect; --to pt2 needs a folder")
+        raise ValueError(f"{opened.path} is a file, which doesn't say how its layers connect: --to pt2 needs a folder")
     model = opened.model.requires_grad_(False)
-    with torch.no_grad():
-        program = torch.export.export(model, (), example, strict=False).run_decompositions()
+    for module in model.modules():  # torch.export doesn't know transformers' caches, an output of decoders
+        config = getattr(module, "config", None)
+        if config is not None and hasattr(config, "use_cache"):
+            config.use_cache = False
+    try:
+        with torch.no_grad():
+            program = torch.export.export(model, (), example, strict=False).run_decompositions()
+    except RuntimeError as error:  # what torch.export can't trace
+        raise NotImplementedError(f"torch.export can't trace {opened.path}: {str(error).splitlines()[0]}") from error
     with replacing(out) as file:
         torch.export.save(program, file)
 

@@ -15,6 +15,7 @@ import click
 
 from gossamer.app import changing
 from gossamer.app.failing import BadInput, console, failing_plainly
+from gossamer.progress import in_lines
 
 INTERRUPTED = 130  # what a shell makes of SIGINT
 
@@ -30,7 +31,7 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            click.echo("\nstopped; every file is complete: either the old or the new one", err=True)
+            click.echo("\nstopped; no file is incomplete: each is either the old or the new one", err=True)
             ctx.exit(INTERRUPTED)
 
 
@@ -40,7 +41,7 @@ as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSO
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 done, 1 it failed, 2 wrong usage or bad input (nothing is written), 130 stopped by Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or bad input (nothing is written), 130 stopped by Ctrl-C.",
 )
 @click.version_option(package_name="gossamer", prog_name="gossamer")
 def main() -> None:
@@ -48,34 +49,36 @@ def main() -> None:
 
     \b
     Examples:
-      gossamer demo                                          everything in two minutes: train, prune, pack, measure
+      gossamer demo                                          prune, pack and measure a pretrained model
       gossamer prune bert/ --pattern 2:4 --calibration texts.txt -o pruned/
-      gossamer pack pruned/ -o packed/                       to the fastest formats of this machine
-      gossamer quantize pruned/ -o small/                    in int8
-      gossamer bench packed/                                 against dense float32 and dense int8
-      gossamer inspect packed/                               what is in a saved model
-      gossamer report m.safetensors                          a page about a saved model
-      gossamer export packed/ -o dense/                      for programs that don't have gossamer
-      gossamer doctor                                        what this machine offers, and what is missing
+      gossamer pack pruned/ -o packed/                       convert to the fastest formats on this machine
+      gossamer quantize pruned/ -o small/                    round to int8
+      gossamer bench packed/                                 compare with dense float32 and dense int8
+      gossamer inspect packed/                               list what is in a saved model
+      gossamer report m.safetensors                          write a page about a saved model
+      gossamer export packed/ -o dense/                      for programs without gossamer
+      gossamer doctor                                        check this machine
     \b
-    Completion, for bash (zsh, fish: the same with their names):
+    Completion for bash (also for zsh and fish):
       eval "$(gossamer completion bash)"
     """
+    in_lines.set(True)
 
 
-@main.command(short_help="Everything in two minutes: train, sparsify, pack, measure, report.")
+@main.command(short_help="Prune, train, pack and measure a pretrained model in two minutes.")
 @click.option("--report", "path", default="gossamer-report.html", show_default=True, help="Where to write the page.")
 @as_json_option
 def demo(path: str, as_json: bool) -> None:
-    """Show everything in under two minutes on two cores, with no download.
+    """Make a pretrained model sparse and fast, in under two minutes on two cores.
 
-    Trains a small model on real data, makes it sparse in three ways, packs it, measures dense against sparse, and
-    writes a page about it. Every figure is measured in that run.
+    Prunes all-MiniLM-L6-v2 to 2:4 and to 1:4, trains the second one briefly, rounds both to int8, packs them, compares
+    quality and time with dense float32 and dense int8, and writes a report. Every figure is measured in this run.
+    Nothing is downloaded: the model and its texts are in wheels (pip install 'gossamer[demo]').
 
     \b
     Examples:
       gossamer demo
-      gossamer demo --report digits.html
+      gossamer demo --report minilm.html
       gossamer demo --json | jq '.rows[].gain'
     """
     with failing_plainly("demo"):
@@ -88,24 +91,26 @@ def demo(path: str, as_json: bool) -> None:
     click.echo(f"{path}: layers, masks, roofline, curves")
 
 
-@main.command(short_help="Tables against what you would use instead.")
+@main.command(short_help="Compare with the usual alternatives.")
 @click.argument("what", metavar="[SUITE|MODEL]", default="cpu")
-@click.option("--tokens", default=128, show_default=True, help="For a MODEL: tokens (rows of the input).")
-@click.option("--full", is_flag=True, help="The grid that the docs publish: many minutes.")
-@click.option("--out", type=click.Path(dir_okay=False), help="Write the results as JSON, too.")
-@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="What lm trains on: any file of text.")
+@click.option(
+    "--tokens", type=changing.COUNT, default=128, show_default=True, help="For a MODEL: tokens (rows of the input)."
+)
+@click.option("--full", is_flag=True, help="Measure everything that the docs show: many minutes.")
+@click.option("--out", type=click.Path(dir_okay=False), help="Also write the results as JSON.")
+@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="The text file that lm trains on.")
 @as_json_option
 def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None, as_json: bool) -> None:
-    """Measure against what you would use instead; a minute or two without --full.
+    """Compare gossamer with the usual alternatives; takes a minute or two without --full.
 
     \b
     cpu        sparse layers against dense torch, torch CSR and scipy
     gpu        sparse layers on the GPU
     compiler   compiled einsums against torch and scipy
     training   methods of sparse training: accuracy by sparsity
-    pruning    methods of pruning: what they keep, and how long they take
-    lm         methods of sparse training on a language model of your text
-    MODEL      a transformers folder: the model as it is against dense float32 and torch's dynamic int8;
+    pruning    methods of pruning: quality and time
+    lm         methods of sparse training on a language model, with your text
+    MODEL      a transformers folder: the model against dense float32 and torch's dynamic int8;
                or a safetensors file: its layers against dense ones
 
     \b
@@ -126,7 +131,7 @@ def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None,
             results = measuring.measure(what, tokens)
             tables = [measuring.table(results)]
         else:
-            raise BadInput(f"{what!r} is neither a model on this disk nor one of {', '.join(SUITES)}")
+            raise BadInput(f"{what!r} is neither a saved model nor one of {', '.join(SUITES)}")
         found = json.dumps(results, indent=2, default=str)
         if out:
             importlib.import_module("gossamer.report.page").write_whole(out, found + "\n")
@@ -137,14 +142,14 @@ def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None,
         console().print(table)
 
 
-@main.command(short_help="What is in a saved model.")
+@main.command(short_help="List what is in a saved model.")
 @click.argument("file", metavar="FILE|FOLDER", type=click.Path(exists=True))
-@click.option("--all", "every", is_flag=True, help="A row for each tensor, however many there are.")
+@click.option("--all", "every", is_flag=True, help="Show a row for each tensor, also in long tables.")
 @as_json_option
 def inspect(file: str, every: bool, as_json: bool) -> None:
     """Show what is in a saved model: its tensors, their format, sparsity and bytes.
 
-    All of it is read and checked on the way. A long table has one row for tensors whose names differ in numbers only.
+    Everything is read and checked. In a long table, tensors whose names differ only in numbers share one row.
 
     \b
     Examples:
@@ -162,28 +167,38 @@ def inspect(file: str, every: bool, as_json: bool) -> None:
         console().print(table(found, every=every))
 
 
-@main.command(short_help="One HTML page about a saved model.")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@main.command(short_help="Write an HTML page about a saved model.")
+@click.argument("file", metavar="FILE|FOLDER", type=click.Path(exists=True))
 @click.option("--out", default="gossamer-report.html", show_default=True, help="Where to write the page.")
-@click.option("--tokens", type=int, multiple=True, default=(1, 256), show_default=True, help="May be given again.")
-@click.option("--no-times", is_flag=True, help="Don't measure; only look.")
+@click.option(
+    "--tokens", type=changing.COUNT, multiple=True, default=(1, 256), show_default=True, help="May be repeated."
+)
+@click.option("--no-times", is_flag=True, help="Don't measure times.")
 @as_json_option
 def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json: bool) -> None:
     """Write one HTML page about a saved model: layers, masks, times, roofline.
 
-    FILE is of gs.save, or any safetensors file. In Python, gs.report(model, path) knows more: training curves, churn,
-    accuracy.
+    A transformers folder is also measured as a whole, against a dense copy; a safetensors file only layer by layer. In
+    Python, gs.report(model, path) can also show training curves, churn and accuracy.
 
     \b
     Examples:
-      gossamer report model.safetensors
+      gossamer report bert-packed/
       gossamer report model.safetensors --out page.html --tokens 1 --tokens 64
     """
     from gossamer.app.inspecting import tensors_in
+    from gossamer.app.opening import open_model
 
     with failing_plainly("report"):
         make = importlib.import_module("gossamer.report").report
-        found = make(tensors_in(file), out, tokens=tokens, title=file, measure=not no_times)
+        what: Any = None
+        example: list[Any] | None = None
+        if Path(file).is_dir():
+            opened = open_model(file)
+            what, example = opened.model, [opened.example(count) for count in tokens]
+        else:
+            what = tensors_in(file)
+        found = make(what, out, example_inputs=example, tokens=tokens, title=file, measure=not no_times)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))
         return
@@ -191,18 +206,23 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
     click.echo(out)
 
 
-@main.command(short_help="What this machine offers, and what is missing.")
+@main.command(short_help="Check what this machine offers, and what is missing.")
 @as_json_option
-def doctor(as_json: bool) -> None:
+@click.option("--clear", is_flag=True, help="First remove compiled kernels and measured times from the cache.")
+def doctor(as_json: bool, clear: bool) -> None:
     """Show what this machine offers, what is missing, and the command that fixes it.
 
-    Exits with 1 if something that gossamer's speed depends on is missing.
+    The exit code is 1 if something is missing that affects gossamer's speed.
 
     \b
     Examples:
       gossamer doctor
       gossamer doctor --json | jq .cpu.isa
+      gossamer doctor --clear
     """
+    if clear:
+        files, size = importlib.import_module("gossamer.native.cache").clear()
+        click.echo(f"removed {files} file{'s' * (files != 1)}, {size / 1e6:.1f} MB", err=True)
     doctors = importlib.import_module("gossamer.app.doctor")
     facts = doctors.examine()
     if as_json:
@@ -215,10 +235,10 @@ def doctor(as_json: bool) -> None:
         sys.exit(1)
 
 
-@main.command(short_help="Let a shell complete commands and options.")
+@main.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete gossamer's commands and options.
+    """Print a script that makes a shell complete gossamer's commands and options.
 
     \b
     Examples:

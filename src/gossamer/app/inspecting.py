@@ -1,4 +1,4 @@
-"""What a file or a folder holds, for ``gossamer inspect`` and ``gossamer report``."""
+"""The contents of a file or folder, for ``gossamer inspect`` and ``gossamer report``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAME = ("shape", "dtype", "format", "pattern", "tied_to")  # what tensors of one
 
 
 def found_in(path: str) -> dict[str, Any]:
-    """Return every tensor of a file or of all shards in a folder, and their sums; plain values, ready for JSON."""
+    """Return all tensors of a file, or of all shards in a folder, and totals; plain values, ready for JSON."""
     from gossamer.io import inspect
 
     rows = [asdict(row) for file in _files(Path(path)) for row in inspect(file)]
@@ -44,7 +44,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def tensors_in(path: str) -> dict[str, Tensor]:
-    """Return the tensors of a file: of gs.save, checked; or of any other program."""
+    """Return the tensors of a file of gs.save, after checks, or of any other program."""
     from safetensors.torch import load_file
 
     from gossamer.io import BadFile, File

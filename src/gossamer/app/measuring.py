@@ -1,4 +1,4 @@
-"""``gossamer bench MODEL``: a saved model against dense float32 and torch's dense int8, in turns."""
+"""``gossamer bench MODEL``: a saved model compared with dense float32 and torch's dynamic int8, interleaved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECONDS = 2.0  # of measuring, for each contender
 
 
 def measure(path: str, tokens: int) -> dict[str, Any]:
-    """Return the milliseconds of a model and of its rivals; for a file, of its layers."""
+    """Return the milliseconds of a model and of its alternatives; for a file, of its layers."""
     note(f"reading {path}")
     opened = open_model(path)
     note("measuring")
@@ -36,7 +36,8 @@ def table(found: dict[str, Any]) -> Table:
     """Return the measurements as a rich table, layers by kind."""
     from rich.table import Table
 
-    title = f"{found['model']}, {found['tokens']} tokens, {found['threads']} threads"
+    threads, tokens = found["threads"], found["tokens"]
+    title = f"{found['model']}, {tokens} token{'s' * (tokens != 1)}, {threads} thread{'s' * (threads != 1)}"
     if "contender" in found["rows"][0]:
         out = Table("model", title=title, title_justify="left")
         for column in ("ms", "gain over dense float32"):
@@ -44,7 +45,9 @@ def table(found: dict[str, Any]) -> Table:
         for row in found["rows"]:
             out.add_row(row["contender"], f"{row['ms']:,.2f}", f"{row['gain']:.2f}x")
         return out
-    out = Table("layers", "format", title=title, title_justify="left")
+    out = Table(title=title, title_justify="left")
+    out.add_column("layers", overflow="fold")
+    out.add_column("format")
     for column in ("number", "sparsity", "dense ms", "ms", "gain"):
         out.add_column(column, justify="right")
     for (kind, format), same in groups(found["rows"], "format").items():
@@ -58,7 +61,11 @@ def table(found: dict[str, Any]) -> Table:
 def _models(opened: Opened, tokens: int) -> list[dict[str, Any]]:
     inputs = opened.example(tokens)
     dense = densify_(copy.deepcopy(opened.model))
-    contenders: dict[str, nn.Module] = {"dense float32": dense}
+    contenders: dict[str, nn.Module] = {}
+    if (dtype := _dtype(dense)) != torch.float32:
+        contenders[f"dense {str(dtype).removeprefix('torch.')}"] = dense
+        dense = copy.deepcopy(dense).float()
+    contenders["dense float32"] = dense
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch recommends torchao for it; this one runs everywhere
         contenders["torch, dynamic int8"] = torch.ao.quantization.quantize_dynamic(dense, {nn.Linear})
@@ -69,7 +76,12 @@ def _models(opened: Opened, tokens: int) -> list[dict[str, Any]]:
 
 
 def _call(model: nn.Module, inputs: dict[str, torch.Tensor]) -> Callable[[], Any]:
-    return lambda: model(**inputs)
+    given = {name: x.to(_dtype(model)) if x.is_floating_point() else x for name, x in inputs.items()}
+    return lambda: model(**given)
+
+
+def _dtype(model: nn.Module) -> torch.dtype:
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
 def _layers(opened: Opened, tokens: int) -> list[dict[str, Any]]:

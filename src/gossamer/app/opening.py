@@ -18,7 +18,9 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-#: Tables that are looked up, not multiplied with: left alone in files, which don't say what a tensor is for.
+from gossamer.io.compressed import Compressed, compressed_config
+
+#: Tables that are looked up, not multiplied with: skipped in files, which don't say what a tensor is for.
 LOOKUPS = ("*embed*", "*wte*", "*wpe*", "*position*")
 
 
@@ -32,24 +34,26 @@ class Opened:
 
     @property
     def longest(self) -> int:
-        """The most tokens that the model takes at once."""
+        """The largest number of tokens that the model accepts."""
         return int(getattr(getattr(self.model, "config", None), "max_position_embeddings", None) or 1 << 30)
 
     def example(self, tokens: int, batch: int = 1) -> Any:
-        """Return inputs of this size for a folder; None for a file, whose layers are known but not how they connect."""
+        """Return inputs of this size for a folder; None for a file, which doesn't say how its layers are connected."""
         if not self.folder:
             return None
         config: Any = self.model.config
         name = str(getattr(self.model, "main_input_name", "input_ids"))
         if name == "pixel_values":
-            side = config.image_size
+            side = getattr(config, "image_size", None) or 224
             height, width = side if isinstance(side, list | tuple) else (side, side)
-            return {name: torch.randn(batch, config.num_channels, height, width)}
+            dtype = next(self.model.parameters()).dtype
+            return {name: torch.randn(batch, getattr(config, "num_channels", 3), height, width, dtype=dtype)}
         if name != "input_ids":
             raise ValueError(
                 f"{self.path}: a model that is called with {name!r} needs Python: gs.pack_(model, example)"
             )
-        return {name: torch.randint(config.vocab_size, (batch, min(tokens, self.longest)))}
+        ids = torch.randint(config.get_text_config().vocab_size, (batch, min(tokens, self.longest)))
+        return {name: ids} | ({"decoder_input_ids": ids} if config.is_encoder_decoder else {})
 
 
 def open_model(path: str | os.PathLike[str]) -> Opened:
@@ -69,7 +73,8 @@ def open_model(path: str | os.PathLike[str]) -> Opened:
 
 
 def save_model(opened: Opened, out: str | os.PathLike[str], *, dense: bool = False) -> None:
-    """Write a model as it was read: a folder with everything else that was in it, or a file. All of it, or nothing."""
+    """Write a model in the form in which it was read: a folder with all its other files, or a file; completely or not
+    at all."""
     from gossamer.io import save
     from gossamer.models import densify_
 
@@ -93,7 +98,7 @@ def check_target(out: str | os.PathLike[str], opened_is_folder: bool, force: boo
     """Raise ValueError if the result can't be written there, before any work is done."""
     out = Path(out)
     if out.exists() and not force:
-        raise ValueError(f"{out} exists: choose another name, or replace it by --force")
+        raise ValueError(f"{out} exists: choose another name, or use --force to replace it")
     if out.exists() and out.is_dir() != opened_is_folder:
         kind = "folder" if out.is_dir() else "file"
         raise ValueError(f"{out} is a {kind}, and the result is not: choose another name")
@@ -102,18 +107,19 @@ def check_target(out: str | os.PathLike[str], opened_is_folder: bool, force: boo
 
 
 def batches_of(opened: Opened, texts: str | os.PathLike[str], samples: int, length: int) -> list[dict[str, Tensor]]:
-    """Return the lines of a text file as inputs of a model: one text a line, empty lines left out."""
+    """Return the lines of a text file as inputs of a model: one text per line, without empty lines."""
     if not opened.folder:
         raise ValueError(
             f"calibration needs a transformers folder; {opened.path} is a file, which takes --method magnitude"
         )
-    lines = [line.strip() for line in Path(texts).read_text(encoding="utf-8").splitlines()]
+    try:
+        lines = [line.strip() for line in Path(texts).read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{texts}: not UTF-8 text: {error.reason} at byte {error.start}") from None
     lines = [line for line in lines if line][:samples]
     if not lines:
-        raise ValueError(f"{texts}: no text in it; one text a line is expected")
-    from transformers import AutoTokenizer
-
-    tokenizer: Any = AutoTokenizer.from_pretrained(opened.path, local_files_only=True)
+        raise ValueError(f"{texts}: no text in it; one text on each line is expected")
+    tokenizer = _tokenizer(opened.path)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     encoded = [
@@ -122,7 +128,27 @@ def batches_of(opened: Opened, texts: str | os.PathLike[str], samples: int, leng
         )
         for i in range(0, len(lines), 8)
     ]
-    return [{name: batch[name] for name in ("input_ids", "attention_mask") if name in batch} for batch in encoded]
+    batches = [{name: batch[name] for name in ("input_ids", "attention_mask") if name in batch} for batch in encoded]
+    if getattr(opened.model.config, "is_encoder_decoder", False):
+        for batch in batches:
+            batch["decoder_input_ids"] = batch["input_ids"]
+    return batches
+
+
+def _tokenizer(path: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    missing = ValueError(
+        f"{path}: no tokenizer, which --calibration needs: leave it out to prune by magnitude, "
+        "or call gs.prune.oneshot in Python with your own inputs"
+    )
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise missing from error
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # from a config alone, transformers makes one without words
+        raise missing
+    return tokenizer
 
 
 def _of_folder(path: Path) -> nn.Module:
@@ -140,10 +166,33 @@ def _of_folder(path: Path) -> nn.Module:
     kinds = [kind for name in names if (kind := getattr(transformers, str(name), None)) is not None]
     if names and not kinds:
         raise ValueError(f"{config}: this transformers has no {names[0]!r}")
+    chosen: Any = (kinds or [transformers.AutoModel])[0]
     try:
-        return (kinds or [transformers.AutoModel])[0].from_pretrained(path, local_files_only=True)
+        if compressed_config(path) is not None:
+            return _of_compressed(path, chosen)
+        transformers.utils.logging.set_verbosity_error()  # its report of missing weights: the error below is shorter
+        model, found = chosen.from_pretrained(path, local_files_only=True, output_loading_info=True)
     except (OSError, RuntimeError, KeyError, SafetensorError) as error:
         raise ValueError(f"{path}: can't be loaded: {error}") from error
+    missing = sorted(found["missing_keys"])
+    if missing:
+        some = ", ".join(missing[:3]) + (" ..." if len(missing) > 3 else "")
+        raise ValueError(f"{path}: {len(missing)} weights of {chosen.__name__} are not in the checkpoint: {some}")
+    loaded: nn.Module = model
+    return loaded
+
+
+def _of_compressed(path: Path, kind: Any) -> nn.Module:
+    """A checkpoint of compressed-tensors with bitmasks, as a dense model with zeros, which `pack` finds."""
+    from transformers import AutoConfig
+
+    config: Any = AutoConfig.from_pretrained(path, local_files_only=True)
+    for name in ("quantization_config", "compression_config"):
+        if hasattr(config, name):
+            delattr(config, name)
+    with Compressed(path) as weights:
+        state = {name: tensor.to_dense() for name, tensor in weights.items()}
+    return kind.from_pretrained(None, config=config, state_dict=state)
 
 
 def _of_file(path: Path) -> nn.Module:
@@ -202,7 +251,7 @@ def _fill(root: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
 
 @contextmanager
 def _new_folder(out: Path) -> Iterator[Path]:
-    """A folder beside ``out`` that takes its place when all went well; on any error there is no trace of it."""
+    """A temporary folder next to ``out`` that replaces it on success, and is removed on any error."""
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}-") as work:
         folder = Path(work) / "new"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""A backward of one's own: what :func:`gossamer.implements_backward` registers is wrapped around its forward."""
+"""Custom backwards: a function registered by :func:`gossamer.implements_backward` is attached to its forward."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossamer.core.table import Function
 
 
 def with_backward(forward: Function, backward: Function) -> Function:
-    """Return the forward function with this backward in place of what autograd would derive."""
+    """Return the forward function with this backward instead of the one that autograd would derive."""
 
     class Own(torch.autograd.Function):
         @staticmethod

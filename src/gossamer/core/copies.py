@@ -1,4 +1,4 @@
-"""Copies of a sparse tensor: as it is, outside autograd, of another type or on another device."""
+"""Copies of a sparse tensor: unchanged, detached, with another type or on another device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from gossamer.core.tensor import SparseTensor
 
 
 def with_options_of(out: SparseTensor, source: SparseTensor) -> SparseTensor:
-    """Return a tensor with the options of another: its gradient's format."""
-    out.grad_format = source.grad_format
+    """Return a tensor with the options of another: its gradient's format, and whether it is the weight of a module."""
+    out.grad_format, out._is_weight = source.grad_format, source._is_weight
     return out
 
 

@@ -1,8 +1,8 @@
-"""The one decision: which entry of the table takes a call, and why.
+"""The one decision: which entry of the table computes a call, and why.
 
-:func:`by_table` asks the entries that take the formats of a call, the most specific first, and stops at the first whose
-guard has nothing against it. Its :class:`Decision` is what dispatch runs and what ``gs.explain``, warnings and reports
-print: there is no second place where a call is judged.
+:func:`by_table` tries the entries that accept the formats of a call, the most specific first, and uses the first one
+whose guard accepts the call. Dispatch runs the resulting :class:`Decision`; ``gs.explain``, warnings and reports print
+the same one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Refused = tuple[tuple[Entry, str], ...]
 
 
 class Candidate(NamedTuple):
-    """An entry that takes the formats of a call, ready to be called."""
+    """An entry that accepts the formats of a call, ready to be called."""
 
     function: Function
     when: Guard | None
@@ -49,7 +49,7 @@ class Decision:
     >>> from gossamer.core.dispatch import choose
     >>> decision = choose(torch.abs, (gs.from_dense(torch.eye(2), gs.CSR()),))
     >>> decision.how, decision.reason
-    ('native', 'abs(Format, Format, Format) takes these formats')
+    ('native', 'abs(Format, Format, Format) accepts these formats')
     """
 
     __slots__ = ("args", "call", "entry", "function", "how", "kwargs", "name", "next", "quiet", "refused", "words")
@@ -98,7 +98,7 @@ class Decision:
 
     @property
     def reason(self) -> str:
-        """Why, in words."""
+        """The reason, as text."""
         parts = [self.words or _chosen(self)] if self.words or self.entry else []
         parts += [f"{entry.signature} is not used: {reason}" for entry, reason in self.refused]
         return "; ".join(parts)
@@ -122,7 +122,7 @@ class Decision:
 def by_table(
     operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], start: int = 0, refused: Refused = ()
 ) -> Decision:
-    """Decide a call by the table: the first entry from ``start`` on that takes it, or dense copies."""
+    """Decide a call by the table: the first entry from ``start`` on that accepts it, or dense copies."""
     name = operator.name
     if kwargs:
         args, kwargs = _positional(name, args, kwargs)
@@ -163,8 +163,8 @@ def _chosen(decision: Decision) -> str:
     signature = decision.entry.signature
     if decision.how == "conversion":
         names = ", ".join(f.__name__ for f in decision.entry.formats)
-        return f"{signature} takes these formats once inputs are converted to ({names}), which loses nothing"
-    return f"{signature} takes these formats"
+        return f"{signature} accepts these formats once inputs are converted to ({names}), which loses nothing"
+    return f"{signature} accepts these formats"
 
 
 def _dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], refused: Refused) -> Decision:
@@ -173,7 +173,7 @@ def _dense(name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
     if all(issubclass(k, (Dense, Masked)) for k in kinds):
         words = "Masked stores a dense tensor, and torch computes on it"
         return Decision(name, func, "storage", args, kwargs, words=words, refused=refused)
-    words = "" if refused else "no entry of the table takes these formats"
+    words = "" if refused else "no entry of the table accepts these formats"
     return Decision(name, func, "fallback", args, kwargs, words=words, refused=refused)
 
 
@@ -183,7 +183,7 @@ _PLAIN = frozenset({Tensor, torch.nn.Parameter})
 
 
 def kinds_of(args: tuple[Any, ...]) -> Kinds:
-    """Return the format class of each argument; None for what is no tensor."""
+    """Return the format class of each argument; None if it is not a tensor."""
     return tuple([kind_of(a) for a in args])
 
 
@@ -222,7 +222,7 @@ def _positional(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
 
 
 def candidates(name: str, kinds: Kinds, keywords: tuple[str, ...] = ()) -> Found:
-    """Return the entries to ask for an operator, formats and options; looked up once, then kept."""
+    """Return the entries to try for an operator, formats and options; looked up once, then cached."""
     found = table._FOUND.get((name, kinds, keywords))
     if found is None:
         found = table._FOUND[name, kinds, keywords] = _find(name, kinds, keywords)

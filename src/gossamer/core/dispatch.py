@@ -1,8 +1,8 @@
 """From a call of torch to the function that computes it: :func:`choose` decides, :mod:`~gossamer.core.perform` runs it.
 
-``torch_function`` sees every call from Python, above autograd: functions of the table are written in differentiable
-terms, so gradients follow. ``torch_dispatch`` sees what torch's own machinery calls below autograd (accumulation of
-gradients, DDP, tracing); it uses the same table.
+``torch_function`` intercepts every call from Python, above autograd. Functions of the table are made of differentiable
+operations, so autograd derives the gradients. ``torch_dispatch`` intercepts what torch itself calls below autograd
+(accumulation of gradients, DDP, tracing), and uses the same table.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known of torch's operators by name: one table of facts, read by the whole of :mod:`gossamer.core`.
+"""Facts about torch's operators, by name: one table for all of :mod:`gossamer.core`.
 
 Each fact is a set (or a dictionary) of operator names, as :func:`gossamer.core.table.operator_of` gives them.
 """

@@ -1,7 +1,7 @@
-"""The dense fallback: what runs where no entry of the table takes a call, and who is told.
+"""The dense fallback: what runs if no entry of the table accepts a call, and the warning about it.
 
-Torch computes the call on dense copies, which is right for every operator. One warning gives the reason of
-the decision; :class:`fallback` turns it into an error, or off.
+Torch computes the call on dense copies, which is correct for every operator. One warning gives the reason.
+:class:`fallback` turns the warning into an error, or off.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +28,7 @@ _told: set[tuple[str, tuple[str, ...], str]] = set()
 
 
 class FallbackWarning(UserWarning):
-    """No function of the table took a call, and torch computed it on dense copies.
+    """A call ran on dense copies, because no function of the table accepted it.
 
     Examples
     --------
@@ -38,10 +38,10 @@ class FallbackWarning(UserWarning):
 
 
 class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
-    """Choose what a dense fallback does: ``"warn"``, ``"error"`` or ``"silent"``.
+    """Set what a dense fallback does: ``"warn"``, ``"error"`` or ``"silent"``.
 
-    A warning comes once for an operator, formats and reason.
-    Called, it sets the policy for the process; as a context manager it restores the old one at the end.
+    There is one warning for each operator, formats and reason. As a function it sets the policy for the process; as a
+    context manager it restores the old policy at the end.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
     ...     torch.linalg.inv(t)
     Traceback (most recent call last):
         ...
-    NotImplementedError: linalg_inv(CSR) needs a dense copy: no entry of the table takes these formats. Allow ...
+    NotImplementedError: linalg_inv(CSR) needs a dense copy: no entry of the table accepts these formats. Allow ...
     """
 
     def __init__(self, policy: str) -> None:
@@ -69,7 +69,7 @@ class fallback(contextlib.AbstractContextManager[None]):  # noqa: N801 - used li
 
 
 class Ran(NamedTuple):
-    """A call that ran: what :func:`watch` collects."""
+    """A call that ran, as collected by :func:`watch`."""
 
     operator: str
     formats: tuple[str, ...]
@@ -82,7 +82,7 @@ _watchers: list[list[Ran]] = []
 
 @contextlib.contextmanager
 def watch() -> Iterator[list[Ran]]:
-    """Collect the calls that compute with a sparse tensor, in the order in which they start; calls inside calls too.
+    """Collect the calls that compute with a sparse tensor, in the order in which they start, including nested ones.
 
     Examples
     --------
@@ -101,25 +101,35 @@ def watch() -> Iterator[list[Ran]]:
 
 
 def note(decision: Decision) -> None:
-    """Tell those who watch that a decision is about to run."""
+    """Notify :func:`watch` that a decision is about to run."""
     for seen in _watchers:
         seen.append(Ran(decision.name, decision.formats, decision.how, name_of(decision.function)))
 
 
 def announce(decision: Decision) -> None:
     """Warn, or raise, before a call runs on dense copies, as the policy says."""
-    if _policy == "silent" or decision.quiet or torch.compiler.is_compiling():
+    if not decision.quiet:
+        tell_fallback(decision.name, decision.formats, decision.reason)
+
+
+def tell_fallback(name: str, formats: tuple[str, ...], reason: str) -> None:
+    """Warn, or raise, that a call of this name is computed on dense copies."""
+    if _policy == "silent" or torch.compiler.is_compiling():
         return
-    formats, reason = decision.formats, decision.reason
-    call = f"{decision.name}({', '.join(formats)})"
+    call = f"{name}({', '.join(formats)})"
     if _policy == "error":
         raise NotImplementedError(
             f'{call} needs a dense copy: {reason}. Allow it with gs.fallback("warn"), or register a function with '
             f"@gs.implements; gs.explain lists what is registered"
         )
-    if (decision.name, formats, reason) not in _told:
-        _told.add((decision.name, formats, reason))
-        warnings.warn(f"{call} ran on a dense copy: {reason}", FallbackWarning, stacklevel=_outside())
+    if (name, formats, reason) not in _told:
+        _told.add((name, formats, reason))
+        warnings.warn(f"{call} ran on a dense copy: {reason}", FallbackWarning, stacklevel=outside())
+
+
+def formats_of(tensors: Sequence[Tensor]) -> tuple[str, ...]:
+    """Return the names of tensors' formats, as messages give them."""
+    return tuple(str(t.format).partition("(")[0] if isinstance(t, SparseTensor) else "Dense" for t in tensors)
 
 
 Copies = list[tuple[SparseTensor, Tensor]]
@@ -153,7 +163,7 @@ def sparse_leaves(tree: Any) -> Iterator[SparseTensor | Opaque]:
             yield from sparse_leaves(item)
 
 
-def _outside() -> int:
+def outside() -> int:
     """Return the stack level of the line that called torch: the first outside gossamer and torch."""
     homes = (os.path.dirname(os.path.dirname(__file__)), os.path.dirname(torch.__file__))
     frame, level = sys._getframe(1), 1

@@ -1,12 +1,12 @@
-"""In place: an operator writes to the stored positions of its target, and only there.
+"""In-place operators write only to the stored positions of their target.
 
-This is what keeps a model sparse while it trains: ``weight.add_(update)`` gives torch's dense result at every stored
-position and leaves the others zero, whatever the format of the update. Operators that are not in place never drop a
-value.
+This keeps a model sparse while it trains: ``weight.add_(update)`` gives torch's dense result at every stored position
+and leaves all others zero, for an update in any format. Operators that are not in place never drop a value.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gossamer.core.decide import Decision, after_refusal, by_table
 from gossamer.core.facts import FILLS, INPLACE, RESHAPING
-from gossamer.core.fallback import densify, sparse_leaves
+from gossamer.core.fallback import densify, outside, sparse_leaves
 from gossamer.core.join import build, gather
 from gossamer.core.lists import keeps_zeros
 from gossamer.core.perform import compute
@@ -26,7 +26,7 @@ from gossamer.formats.values import mask_padding
 
 
 def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:
-    """Decide an in-place call: on the values alone where that is enough, else the result of the operator is written."""
+    """Decide an in-place call: on the values alone if that is enough, else by writing the operator's result."""
     target, name = args[0], operator.name
     kwargs = {k: v for k, v in kwargs.items() if k != "inplace"}
     if not isinstance(target, SparseTensor):
@@ -51,6 +51,7 @@ def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[st
 
 def _written(inner: Decision, target: SparseTensor, tracked: bool, *args: Any, **kwargs: Any) -> SparseTensor:
     """Write the result of a decision to the stored positions of a tensor."""
+    _tell_lost(inner.name, target, args)
     if tracked:
         _check_leaf(target)
         before = target.clone()  # what backward needs stays as it was
@@ -106,10 +107,29 @@ def _on_values(name: str, func: Any, target: SparseTensor, *args: Any, **kwargs:
             return gather(value.expand(structure.shape), structure)
         return value
 
+    _tell_lost(name, target, args)
     func(target._values, *(operand(a) for a in args), **{k: operand(v) for k, v in kwargs.items()})
     if not keeps_zeros(name, (*args, *kwargs.values())):
         mask_padding(target._values, structure, inplace=True)
     return target
+
+
+def _tell_lost(name: str, target: SparseTensor, args: tuple[Any, ...]) -> None:
+    if name in ("add", "sub"):
+        tell_lost(target, next((a for a in args if isinstance(a, Tensor) and not isinstance(a, SparseTensor)), None))
+
+
+def tell_lost(target: SparseTensor, given: Tensor | None) -> None:
+    """Warn if a dense tensor that is written to a module's weight, or a copy of it, has values where it stores none."""
+    if not target._is_weight or given is None or given.shape != target._dense_shape or given.is_meta:
+        return
+    given = given.detach()
+    if int(torch.count_nonzero(given)) > int(torch.count_nonzero(gather(given, target.structure))):
+        warnings.warn(
+            "values outside the pattern of a sparse weight were dropped: call gs.densify_ first to keep "
+            "them (merging an adapter into a sparse weight does this)",
+            stacklevel=outside(),
+        )
 
 
 def decide_out(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Decision:

@@ -1,7 +1,6 @@
 """To and from torch.sparse and scipy.
 
-What comes from outside is checked before any code but ours walks its index arrays: scipy's and torch's own routines
-trust them, and would read outside them.
+Index arrays are checked first, because the routines of scipy and torch don't check them and could read out of bounds.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ _INT32 = 2**31 - 1
 
 
 def from_torch(t: Tensor) -> SparseTensor:
-    """Take a ``torch.sparse`` tensor (COO, CSR, CSC, BSR). Its indices are checked; duplicates in COO are summed.
+    """Convert a ``torch.sparse`` tensor (COO, CSR, CSC, BSR). Its indices are checked; duplicates in COO are summed.
 
-    The arrays are copied: what happens to the torch tensor later changes nothing here.
+    The arrays are copied, so later changes of the torch tensor have no effect.
 
     Examples
     --------
@@ -109,7 +108,7 @@ def _from_compressed(t: Tensor) -> SparseTensor:
 
 
 def to_torch(t: SparseTensor) -> Tensor:
-    """Return the ``torch.sparse`` tensor of the same layout (COO, CSR, CSC, BSR); other formats go to COO."""
+    """Return the ``torch.sparse`` tensor with the same layout (COO, CSR, CSC, BSR); other formats become COO."""
     arrays, values, shape = t.structure.arrays, t._values, tuple(t._dense_shape)
     whole = len(shape) == 2 and (not isinstance(t.format, BSR) or t.format.order is None)
     if isinstance(t.format, BSR) and any(s % b for s, b in zip(shape, t.format.block, strict=False)):
@@ -125,7 +124,7 @@ def to_torch(t: SparseTensor) -> Tensor:
 
 
 def from_scipy(matrix: scipy.sparse.sparray | scipy.sparse.spmatrix) -> SparseTensor:
-    """Take a scipy sparse matrix or array: CSR, CSC and BSR keep their format, all others come as COO.
+    """Convert a scipy sparse matrix or array. CSR, CSC and BSR keep their format; all others become COO.
 
     Examples
     --------
@@ -198,7 +197,7 @@ def _canonical(format: Format, shape: tuple[int, ...], values: Tensor, pos: Tens
 
 
 def to_scipy(t: SparseTensor) -> Any:
-    """Return the scipy array of the same layout (CSR, CSC, BSR); other matrices go to COO."""
+    """Return the scipy array with the same layout (CSR, CSC, BSR); other formats become COO."""
     import scipy.sparse
 
     if t.dim() != 2:

@@ -1,6 +1,6 @@
-"""How a SparseTensor and its values meet autograd.
+"""How a SparseTensor and its values work with autograd.
 
-Three functions join them, and everything else is written with them:
+Everything else is written with these three functions:
 
 - :func:`values_of` takes the values out (backward: the gradient is a SparseTensor of the same pattern),
 - :func:`build` puts values in (backward: the gradient at the stored positions),
@@ -92,7 +92,7 @@ def values_of(tensor: SparseTensor) -> Tensor:
 
 
 def build(values: Tensor, structure: Structure) -> SparseTensor:
-    """Return a tensor of these values; padding must hold zeros."""
+    """Return a tensor with these values; the padding must be zero."""
     if torch.is_grad_enabled() and values.requires_grad:
         return _Build.apply(values, structure)
     return SparseTensor(values, structure)
@@ -106,7 +106,7 @@ def entries_of(tensor: SparseTensor) -> tuple[Tensor, Tensor]:
 
 
 def from_entries(keys: Tensor, values: Tensor, shape: Sequence[int], format: Format) -> Tensor:
-    """Build a tensor from entries in any order; those of the same key are summed."""
+    """Build a tensor from entries in any order; entries with the same key are summed."""
     if isinstance(format, Dense):
         flat = values.new_zeros(torch.Size(shape).numel())
         return flat.index_put((keys,), values).view(shape)

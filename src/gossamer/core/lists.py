@@ -1,4 +1,4 @@
-"""Operators on lists of tensors: what optimizers with ``foreach`` or ``fused``, and gradient scalers, call."""
+"""Operators on lists of tensors, which optimizers with ``foreach`` or ``fused`` and gradient scalers call."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gossamer.core.facts import KEEPS_ZEROS
 from gossamer.core.join import gather
 from gossamer.core.table import Operator
 from gossamer.core.tensor import SparseTensor
+from gossamer.core.values import entries
 from gossamer.formats.values import mask_padding
 
 
@@ -66,8 +67,18 @@ def _on_values(operator: Operator, func: Any, *args: Any, **kwargs: Any) -> Any:
                 mask_padding(owner._values, owner.structure, inplace=True)
         if not operator.name.startswith("_foreach_"):  # a fused optimizer writes its state, in whatever format it is
             for target, values, owner in copies:
-                target.copy_(SparseTensor(values, owner.structure))
+                _write(target, values, owner)
     return owners if isinstance(out, list) else out
+
+
+def _write(target: Tensor, values: Tensor, owner: SparseTensor) -> None:
+    """Write values at the owner's positions; what a dense target has elsewhere stays."""
+    if isinstance(target, SparseTensor):
+        target.copy_(SparseTensor(values, owner.structure))
+        return
+    keys, where = entries(owner.structure)
+    flat = values.reshape(-1)
+    target.put_(keys, flat if where is None else flat[where])
 
 
 def _keeps_zeros(name: str, others: tuple[Any, ...], i: int, owner: SparseTensor) -> bool:

@@ -1,7 +1,7 @@
-"""Weights that are no stack of levels: quantised, low rank plus sparse, or anything else that stands for a tensor.
+"""Weights that are not a stack of levels: quantized, low rank plus sparse, or anything else that represents a tensor.
 
-An :class:`Opaque` is an ordinary module that is used where torch expects a tensor. Its parts are parameters, buffers
-and modules, so optimizers, checkpoints, ``.to`` and ``copy.deepcopy`` treat them as those of any model.
+An :class:`Opaque` is a module that can be used where torch expects a tensor. Its parts are parameters, buffers and
+modules, so optimizers, checkpoints, ``.to`` and ``copy.deepcopy`` work as for any model.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from gossamer.formats import Dense
 
 
 class Opaque(nn.Module):
-    """Base of weights that say themselves what tensor they stand for.
+    """Base class of weights that compute the tensor that they represent.
 
-    A subclass holds its parts as any module does, and has :meth:`to_dense`, written in differentiable torch. Torch's
-    functions then take it for a tensor: by a function that was registered for its class (:func:`gossamer.implements`),
-    and where there is none, on the dense tensor, with the usual warning. :func:`gossamer.nn.hold_` gives it to a layer.
+    A subclass stores its parts like any module, and implements :meth:`to_dense` with differentiable torch operators.
+    Torch's functions then accept it as a tensor. They use a function that is registered for its class
+    (:func:`gossamer.implements`), or else the dense tensor, with the usual warning. :func:`gossamer.nn.hold_` makes it
+    the weight of a layer.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Opaque(nn.Module):
         self.shape = torch.Size(shape)
 
     def to_dense(self) -> Tensor:
-        """Return the tensor that this stands for, by torch operators that have gradients."""
+        """Return the tensor that this represents, computed by differentiable torch operators."""
         raise NotImplementedError(f"{type(self).__name__} needs a method to_dense() that returns a tensor")
 
     def forward(self) -> Tensor:
@@ -117,11 +118,12 @@ class Opaque(nn.Module):
         return self.shape.numel()
 
     def to(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the dense tensor elsewhere or in another type, as a tensor would; the model's own ``.to`` moves it."""
+        """Return the dense tensor on another device or with another type. To move the weight itself, use the model's
+        ``.to``."""
         return self.to_dense().to(*args, **kwargs)
 
     def extra_repr(self) -> str:
-        """Say what it stands for."""
+        """The shape, type and density."""
         return f"shape={tuple(self.shape)}"
 
     # -- what makes torch take it for a tensor

@@ -1,4 +1,4 @@
-"""Run a decision: note it for those who watch, warn of a dense copy, compute."""
+"""Run a decision: notify watchers, warn about a dense copy, compute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gossamer.core.write import write_back
 
 
 def perform(decision: Decision) -> Any:
-    """Run a decision; if its function refuses when it runs, the next one gets the call."""
+    """Run a decision; if its function returns NotImplemented, try the next one."""
     if fallback._watchers and decision.how != "torch" and not torch.compiler.is_compiling():
         fallback.note(decision)
     if decision.how == "fallback":

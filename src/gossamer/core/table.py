@@ -1,6 +1,6 @@
 """One flat table: from an operator and the formats of its inputs to the function that computes it.
 
-A line of the table says which operator, which formats, which function, and when the function takes a call:
+An entry of the table has an operator, formats, a function, and a guard that says which calls the function supports:
 
     def square(t, *args):
         return None if t.shape[0] == t.shape[1] else "the matrix is not square"
@@ -8,11 +8,11 @@ A line of the table says which operator, which formats, which function, and when
     @gs.implements(torch.trace, (gs.COO,), when=square)
     def trace_coo(t): ...
 
-The guard ``when`` gets the arguments of the call. It returns None if the function takes them, or the reason in words if
-not. :mod:`gossamer.core.decide` asks it once, and everybody prints the same answer: ``gs.explain``, the warning of a
-dense fallback, the report.
+The guard ``when`` gets the arguments of the call. It returns None if the function supports them, or else the reason as
+a string. :mod:`gossamer.core.decide` calls it once; ``gs.explain``, the warning of a dense fallback and the report
+print the same answer.
 
-An operator is known by one name however it is called: ``torch.add``, ``Tensor.add``, ``a + b`` and ``aten.add.Tensor``
+An operator has one name, however it is called: ``torch.add``, ``Tensor.add``, ``a + b`` and ``aten.add.Tensor``
 are all ``"add"``; ``Tensor.add_`` is ``"add"`` in place.
 """
 
@@ -134,27 +134,26 @@ def implements(
 ) -> Callable[[Function], Function]:
     """Register a function for an operator and the formats of its inputs.
 
-    The most specific entry wins: ``gs.CSR`` before ``gs.Format`` (any format); among equals the latest. Arguments that
-    are no tensors (numbers, None, a bias left out) match every format.
+    The most specific entry is used: ``gs.CSR`` before ``gs.Format`` (any format); among equally specific ones, the
+    latest. Arguments that are not tensors (numbers, None, a missing bias) match every format.
 
     Parameters
     ----------
     operator
         A torch callable (``torch.add``, ``torch.nn.functional.linear``) in any of its spellings.
     formats
-        A format class for each tensor argument, in order; or a class of weights of your own (:class:`gossamer.Opaque`).
+        A format class for each tensor argument, in order; or your own class of weights (:class:`gossamer.Opaque`).
     when
-        A guard: a function of the same arguments that returns None if this entry takes the call, and else the reason
-        in words. It looks at shapes, types and options, and computes nothing. If it refuses, the next entry is asked.
+        A guard: a function of the same arguments that returns None if this entry supports the call, or else the reason
+        as a string. It looks only at shapes, types and options. If it refuses, the next entry is tried.
     how
-        What :func:`gossamer.explain` calls it: ``"native"``, ``"compiled"``, or ``"fallback"`` for a function that
-        works on dense copies.
+        What :func:`gossamer.explain` shows: ``"native"``, ``"compiled"``, or ``"fallback"`` for a function that works
+        on dense copies.
     detail
-        A function of the same arguments that returns words about what happens inside; :func:`gossamer.explain` adds
-        them.
+        A function of the same arguments that returns a text about details, which :func:`gossamer.explain` adds.
     inline
-        A sparsifier class that the function applies as it computes; it then gets ``sparsifier=`` and is used for
-        :func:`gossamer.sparsified_op` with such an inline sparsifier.
+        A sparsifier class that the function applies while it computes. The function then gets ``sparsifier=``, and is
+        used for :func:`gossamer.sparsified_op` with such an inline sparsifier.
 
     Examples
     --------
@@ -174,8 +173,8 @@ def implements(
 def implements_backward(operator: Any, formats: tuple[Kind, ...]) -> Callable[[Function], Function]:
     """Register the backward of an operator for the formats of its inputs.
 
-    The function gets ``(grad, *inputs)`` and returns the gradient of each input, or None. Without one, gradients
-    follow from what the forward function does with :meth:`SparseTensor.values`.
+    The function gets ``(grad, *inputs)`` and returns the gradient of each input, or None. Without one, autograd derives
+    the gradients from the forward function.
 
     Examples
     --------
@@ -223,7 +222,7 @@ _version = 0
 
 
 def version() -> int:
-    """Return a number that changes with the table: who keeps what was decided compares it."""
+    """Return a number that changes with the table, so that caches of decisions can be checked."""
     return _version
 
 
@@ -240,7 +239,7 @@ def entries(name: str) -> list[Entry]:
 
 
 def fitting(name: str, kinds: Kinds, table: dict[str, list[Entry]] = _TABLE) -> list[Entry]:
-    """Return the entries that take these formats, the most specific first."""
+    """Return the entries that accept these formats, the most specific first."""
     found = [e for e in table.get(name, []) if e.inline is None and matches(e, kinds)]
     found.reverse()  # sorting is stable: the latest of equals comes first
     return sorted(found, key=lambda e: _distance(e, kinds))
@@ -253,13 +252,13 @@ def backward_of(name: str, kinds: Kinds) -> Entry | None:
 
 
 def inline_entry(name: str, kinds: Kinds, sparsifier: object) -> Entry | None:
-    """Return the entry that applies such a sparsifier as it computes, if there is one."""
+    """Return the entry that applies such a sparsifier while it computes, if there is one."""
     found = [e for e in _TABLE.get(name, []) if e.inline and isinstance(sparsifier, e.inline) and matches(e, kinds)]
     return min(reversed(found), key=lambda e: _distance(e, kinds), default=None)
 
 
 def matches(entry: Entry, kinds: Kinds) -> bool:
-    """Does the entry take inputs of these kinds? (None: not a tensor.)"""
+    """Does the entry accept inputs of these kinds? (None: not a tensor.)"""
     if sum(k is not None for k in kinds[len(entry.formats) :]):
         return False
     return all(k is None or issubclass(k, f) for k, f in zip(kinds, entry.formats, strict=False))

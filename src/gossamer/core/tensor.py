@@ -1,9 +1,9 @@
-"""SparseTensor: a ``torch.Tensor`` that is a format, its index arrays and its values.
+"""SparseTensor: a ``torch.Tensor`` that consists of a format, index arrays and values.
 
-It is a wrapper subclass over plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
-one tensor of its dense shape. What an operator does with it is decided in :mod:`gossamer.core.dispatch`.
+It is a wrapper subclass around plain tensors, so autograd, optimizers, ``torch.compile`` and serialization treat it as
+one tensor with its dense shape. What an operator does with it is decided in :mod:`gossamer.core.dispatch`.
 
-:mod:`gossamer.core.join` joins it to autograd.
+:mod:`gossamer.core.join` connects it to autograd.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from gossamer.formats import Dense, Format, Structure, as_format, checks
 
 
 class SparseTensor(torch.Tensor):
-    """A sparse tensor: use it wherever torch takes a tensor.
+    """A sparse tensor, which works wherever torch expects a tensor.
 
-    Made by :func:`gossamer.sparsify`, :func:`gossamer.from_dense`, :func:`gossamer.from_torch` and
-    :func:`gossamer.from_scipy`; from raw arrays, which are then checked, by :meth:`from_arrays`.
+    Create one with :func:`gossamer.sparsify`, :func:`gossamer.from_dense`, :func:`gossamer.from_torch` or
+    :func:`gossamer.from_scipy`, or from raw arrays with :meth:`from_arrays`, which checks them.
 
     Examples
     --------
@@ -42,6 +42,7 @@ class SparseTensor(torch.Tensor):
     grad_format: Format | None
     #: Who holds the values and the structure, if not the tensor itself: a module with a sparse weight.
     _owner: Owner | None = None
+    _is_weight: bool = False  # of a module, or a copy of one
 
     @staticmethod
     def __new__(
@@ -73,7 +74,7 @@ class SparseTensor(torch.Tensor):
     def from_arrays(
         cls, format: Format, shape: Sequence[int], values: Tensor, arrays: Mapping[str, Tensor]
     ) -> SparseTensor:
-        """Make a tensor from raw arrays. Nothing is trusted: a broken promise of the format is a ValueError.
+        """Create a tensor from raw arrays. They are checked: if a rule of the format is broken, a ValueError names it.
 
         The arrays are shared, not copied: don't change them afterwards.
 
@@ -98,7 +99,7 @@ class SparseTensor(torch.Tensor):
 
     @property
     def structure(self) -> Structure:
-        """Where the values lie: the index arrays, shared by all tensors of the same pattern."""
+        """The index arrays, shared by all tensors with the same pattern."""
         if not torch.compiler.is_compiling():
             return self._structure
         # a trace sees the arrays as tensors of their own, so it takes them from there
@@ -112,7 +113,7 @@ class SparseTensor(torch.Tensor):
         return getattr(self, name)
 
     def values(self) -> Tensor:
-        """Return the values as the format stores them; gradients flow back at the stored positions."""
+        """Return the values as the format stores them; gradients flow to the stored positions."""
         return join.Values.apply(self) if join.tracked(self) else self._component("_values")
 
     @property
@@ -122,7 +123,7 @@ class SparseTensor(torch.Tensor):
 
     @property
     def density(self) -> float:
-        """Stored entries over all."""
+        """Number of stored entries divided by the number of elements."""
         return self.nnz / max(self._dense_shape.numel(), 1)
 
     @property
@@ -137,7 +138,7 @@ class SparseTensor(torch.Tensor):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient: of a module's weight, that of its values."""
+        """The gradient; for the weight of a module, that of its values."""
         return _GRAD.__get__(self) if self._owner is None else self._owner.grad
 
     @grad.setter
@@ -158,7 +159,7 @@ class SparseTensor(torch.Tensor):
         return flat.view(self._dense_shape)
 
     def to_dense(self, dtype: torch.dtype | None = None, *, masked_grad: bool | None = None) -> Tensor:
-        """Return an ordinary tensor with the same values; the gradient comes back at the stored positions."""
+        """Return an ordinary tensor with the same values; the gradient flows to the stored positions."""
         if self.grad_format is not None and join.tracked(self):
             dense = join.ToDense.apply(self)
         else:
@@ -166,7 +167,8 @@ class SparseTensor(torch.Tensor):
         return dense if dtype is None else dense.to(dtype)
 
     def to_format(self, format: Format) -> Any:
-        """Return the same tensor in another format (a blocked one stores whole blocks; Dense is a plain tensor).
+        """Return the same tensor in another format. Blocked formats store complete blocks; Dense returns a plain
+        tensor.
 
         Examples
         --------
@@ -187,7 +189,7 @@ class SparseTensor(torch.Tensor):
         return join.from_entries(keys, values, self._dense_shape, format)
 
     def to_torch(self) -> Tensor:
-        """Return the ``torch.sparse`` tensor of the same layout (COO, CSR, CSC, BSR); other formats go to COO.
+        """Return the ``torch.sparse`` tensor with the same layout (COO, CSR, CSC, BSR); other formats become COO.
 
         Examples
         --------
@@ -198,7 +200,7 @@ class SparseTensor(torch.Tensor):
         return interop.to_torch(self)
 
     def to_scipy(self) -> Any:
-        """Return the scipy array of the same layout (CSR, CSC, BSR); other matrices go to COO.
+        """Return the scipy array with the same layout (CSR, CSC, BSR); other formats become COO.
 
         Examples
         --------
@@ -207,6 +209,16 @@ class SparseTensor(torch.Tensor):
         'csc'
         """
         return interop.to_scipy(self)
+
+    def share_memory_(self) -> SparseTensor:
+        """Move values and index arrays to shared memory, in place."""
+        for name in self._inner:
+            getattr(self, name).share_memory_()
+        return self
+
+    def is_shared(self) -> bool:
+        """Are values and index arrays in shared memory?"""
+        return all(getattr(self, name).is_shared() for name in self._inner)
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         shape = tuple(self._dense_shape)
@@ -275,7 +287,7 @@ _GRAD: Any = torch.Tensor.grad
 
 
 class Owner(Protocol):
-    """What holds the values and the structure of a tensor in its stead."""
+    """The object that stores the values and the structure of a module's weight."""
 
     @property
     def grad(self) -> Tensor | None:
@@ -294,12 +306,15 @@ def rebuild(
     is_parameter: bool,
     grad_format: str = "None",
 ) -> SparseTensor:
-    """Make a tensor from a file; it is checked as all outside data is."""
+    """Create a tensor from a file; it is checked like all other input."""
     for name, flag in (("requires_grad", requires_grad), ("is_parameter", is_parameter)):
         if not isinstance(flag, bool):
             raise TypeError(f"{name} of a saved tensor must be True or False, not {flag!r}")
     values = values.detach() if isinstance(values, Tensor) else values
     tensor = SparseTensor.from_arrays(as_format(format), shape, values, arrays)
+    # a file may let index arrays share memory with values or other tensors, which training changes
+    own = {name: array.clone() for name, array in tensor._structure.arrays.items()}
+    tensor = join.build(values, Structure(tensor.format, tensor._dense_shape, own, values.device))
     tensor.grad_format = None if grad_format == "None" else as_format(grad_format)
     if requires_grad and not (values.is_floating_point() or values.is_complex()):
         raise ValueError(f"{format}: values of {values.dtype} can't require a gradient; only real or complex ones can")

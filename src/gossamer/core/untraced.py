@@ -1,4 +1,4 @@
-"""Functions that torch.compile leaves alone."""
+"""Functions that torch.compile doesn't trace."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ compiling: Callable[[], Any] = eval_frame.get_eval_frame_callback
 
 
 def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a function run as it is when a compiled function calls it, and what it calls too.
+    """Run a function eagerly when a compiled function calls it, including everything that it calls.
 
-    As ``torch.compiler.disable``, without importing the compiler, which takes a second.
+    Like ``torch.compiler.disable``, but without importing the compiler, which takes a second.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def untraced(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 
 def skip(function: Callable[..., Any]) -> None:
-    """Let torch.compile run a function as it is; what it calls may be compiled."""
+    """Let torch.compile run a function eagerly; what it calls may be compiled."""
     strategy = getattr(eval_frame, "_FrameExecStrategy", None)
     if strategy is not None:
         action = eval_frame._FrameAction

@@ -1,4 +1,4 @@
-"""Values of a structure, to and from dense, and its entries: by compiled kernels where they take it, else by torch."""
+"""Values of a structure, to and from dense, and its entries: with compiled kernels if possible, else with torch."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(tensor: Tensor, structure: Structure) -> Tensor:
 
 
 def entries(structure: Structure) -> Entries:
-    """Return the stored entries in storage order; padding is left out.
+    """Return the stored entries in storage order, without padding.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Write to a sparse tensor: at its stored positions, and only there."""
+"""Write to a sparse tensor, only at its stored positions."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Become(torch.autograd.Function):
 
 
 def write(target: SparseTensor, result: Tensor) -> SparseTensor:
-    """Write a result to the stored positions of the target; one of another shape brings its own pattern."""
+    """Write a result to the stored positions of the target. A result with another shape also replaces the pattern."""
     if result.shape != target._dense_shape:
         return _Become.apply(target, _whole(result, target.format))
     if result.dtype != target._values.dtype and not torch.can_cast(result.dtype, target._values.dtype):
@@ -71,7 +71,7 @@ def _whole(result: Tensor, format: Format) -> Tensor:
 
 
 def copy_(target: SparseTensor, source: Tensor, non_blocking: bool = False) -> SparseTensor:
-    """Copy: a sparse source brings its pattern along, a dense one fills the stored positions."""
+    """Copy: a sparse source also replaces the pattern; a dense one fills the stored positions."""
     if source.shape != target._dense_shape:
         source = source.expand(target._dense_shape)
     if not isinstance(source, SparseTensor) or source.structure.same(target.structure) or torch.is_grad_enabled():

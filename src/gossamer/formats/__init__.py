@@ -1,4 +1,4 @@
-"""How values are stored: the language of levels, and one file a family of formats."""
+"""How values are stored: the language of levels, and one file per family of formats."""
 
 from gossamer.formats.base import Format, as_format
 from gossamer.formats.blocked import BSR
@@ -9,6 +9,7 @@ from gossamer.formats.masked import Dense, Masked
 from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM, PackedRows
 from gossamer.formats.packed_bitmap import PackedBitmap
 from gossamer.formats.packed_vnm import PackedVNM
+from gossamer.formats.stacked import Stacked
 from gossamer.formats.structure import Structure
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "PackedRows",
     "PackedBitmap",
     "PackedVNM",
+    "Stacked",
     "Structure",
     "as_format",
 ]

@@ -22,9 +22,9 @@ _MAX_INT64 = 2**63 - 1
 class Format:
     """A stack of levels, and the order in which they store the dimensions.
 
-    Level ``l`` stores dimension ``order[l]``. A tensor with more dimensions than the stack has levels stores its
-    trailing ones flattened into the last (a convolution's weight in CSR is a matrix of output channels by everything
-    else); one with fewer gets leading ones of size 1.
+    Level ``l`` stores dimension ``order[l]``. If a tensor has more dimensions than the stack has levels, the trailing
+    ones are flattened into the last level (a convolution's weight in CSR is a matrix of output channels by everything
+    else). If it has fewer, leading dimensions of size 1 are added.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Format:
         Names (``"dense"``, ``"compressed"``, ``"compressed-nonunique"``, ``"singleton"``, ``"fixed"``, ``"bitmap"``)
         or :class:`~gossamer.formats.levels.Level` objects, outermost first.
     order
-        A permutation of the dimensions; as they come by default.
+        A permutation of the dimensions; by default they keep their order.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Format:
         integers = self.order is None or all(type(d) is int for d in self.order)
         if self.order is not None and not (integers and sorted(self.order) == list(range(self.groups(len(levels))))):
             raise ValueError(
-                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one a dimension"
+                f"order={self.order} must be a permutation of 0 .. {self.groups(len(levels)) - 1}, one per dimension"
             )
         if self.order is not None and list(self.order) == sorted(self.order):
             self.order = None
@@ -70,8 +70,8 @@ class Format:
         if not all(level.merges for level in above) and any(not level.full for level in tail):
             given = ", ".join(repr(level_name(level)) for level in self.levels)
             raise ValueError(
-                f"Format({given}): below a level that may repeat a coordinate each entry would have a whole fibre, "
-                f"and so be there more than once; use 'compressed' above {tail[-1]}"
+                f"Format({given}): below a level that may repeat a coordinate, {tail[-1]} would store entries "
+                "more than once; use 'compressed' above it"
             )
 
     def __init_subclass__(cls) -> None:
@@ -145,19 +145,20 @@ class Format:
         return coords if self.order is None else [coords[d] for d in self.order]
 
     def from_levels(self, coords: list[Tensor], shape: Sequence[int]) -> list[Tensor]:
-        """Undo :meth:`to_levels`."""
+        """The inverse of :meth:`to_levels`."""
         return coords if self.order is None else [coords[self.order.index(d)] for d in range(len(coords))]
 
     def pads(self, shape: Sequence[int]) -> bool:
-        """Do the levels have places outside the tensor (the last blocks of a size that doesn't divide)?"""
+        """Do the levels have places outside the tensor (as the last blocks of a size that is not a multiple)?"""
         return self.own_map
 
     def matrix(self, structure: Structure) -> Matrix | None:
-        """View a structure of this format as a compressed matrix, if it is one (None: the entries must be sorted)."""
+        """Return a structure of this format as a compressed matrix, or None if its entries must be sorted first."""
         return None
 
     def general(self) -> Format:
-        """Return the format for results of another pattern (a transpose, a sum): this one, unless it may refuse them.
+        """Return the format for results with another pattern (a transpose, a sum): this one, unless it supports only
+        some patterns.
 
         Examples
         --------
@@ -168,7 +169,7 @@ class Format:
         return self
 
     def transposed(self) -> Format | None:
-        """Return the format in which a matrix is stored after a transpose that moves no value (None: there is none).
+        """Return the format of the transpose, if it needs no copy of the values; else None.
 
         Examples
         --------
@@ -186,7 +187,7 @@ _NAMED: dict[tuple[object, ...], Format] = {}
 
 
 def register_name(format: Format, levels: Sequence[Level] = ()) -> None:
-    """Let ``Format(...)`` of the same stack, or of these levels, be known by this name (CSR, CSC, ...)."""
+    """Give ``Format(...)`` with the same stack, or with these levels, this name (CSR, CSC, ...)."""
     _NAMED[(tuple(levels) or format.levels, format.order)] = format
 
 
@@ -225,8 +226,10 @@ def _parse(text: str) -> Format:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A literal, or a level as it prints: ``Fixed(width=4)``."""
+    """A literal, or a level or a format as it prints: ``Fixed(width=4)``."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in KINDS:
+            return _parse(ast.unparse(node))
         kwargs = {str(k.arg): ast.literal_eval(k.value) for k in node.keywords}
         return KINDS[node.func.id](*(ast.literal_eval(arg) for arg in node.args), **kwargs)
     return ast.literal_eval(node)
@@ -235,7 +238,7 @@ def _literal(node: ast.expr) -> Any:
 def check_size(sizes: Sequence[int], what: str) -> int:
     """Return the product of sizes, which must be a valid number of elements."""
     if any(not isinstance(s, (int, torch.SymInt)) or s < 0 for s in sizes):
-        raise ValueError(f"{what} {tuple(sizes)} must be integers that are not negative")
+        raise ValueError(f"{what} {tuple(sizes)} must be non-negative integers")
     if math.prod(max(s, 1) for s in sizes) > _MAX_INT64:  # torch numbers strides as if a size of 0 were 1
         raise ValueError(f"{what} {tuple(sizes)} has more elements than a 64-bit index can number")
     return math.prod(sizes)

@@ -12,10 +12,10 @@ from gossamer.formats.structure import INT32, Matrix, Structure
 
 
 class BSR(Format):
-    """Compressed rows of small dense blocks; the last blocks of a size that doesn't divide are padded with zeros.
+    """Compressed rows of small dense blocks; blocks at the edges are padded with zeros if needed.
 
-    In levels: ``dense, compressed`` over the blocks, then ``dense, dense`` inside one. A block is a map from
-    dimensions to levels (i -> i // b, i % b), not a level of its own.
+    In levels: ``dense, compressed`` over the blocks, then ``dense, dense`` inside one. Blocks are a map from dimensions
+    to levels (i -> i // b, i % b), not a kind of level.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class BSR(Format):
     def matrix(self, structure: Structure) -> Matrix:
         """Compressed rows of the same entries, by arithmetic: row i of a row of blocks has row i of each of them.
 
-        With ``order=(1, 0)`` rows and columns change places, and the arrays describe the transpose.
+        With ``order=(1, 0)`` rows and columns are exchanged, and the arrays describe the transpose.
         """
         rows, cols = self.group_sizes(structure.shape)
         i, j = self.order or (0, 1)
@@ -94,7 +94,7 @@ class BSR(Format):
         return Matrix(starts, columns, rows, cols, i == 1, index)
 
     def transposed(self) -> Format:
-        """Return the format of the transpose: the same blocks, read the other way."""
+        """Return the format of the transpose: the same blocks with rows and columns exchanged."""
         i, j = self.order or (0, 1)
         return BSR((self.block[1], self.block[0]), order=(1 - i, 1 - j))
 

@@ -1,8 +1,8 @@
-"""Outside data is not trusted: every promise that a format makes is checked before a kernel sees an array.
+"""Arrays from files and users are checked against every rule of a format before a kernel reads them.
 
-What a level promises it checks itself (:meth:`Level.check`); here is what no level can see alone: the shape, the kind
-of the tensors, the number of values, the order of the entries, zeros in the padding. A broken promise is a ValueError,
-a thing of the wrong kind a TypeError, and the message names the format and what was promised.
+Each level checks its own rules (:meth:`Level.check`). This module checks what no level can see alone: the shape, the
+type of the tensors, the number of values, the order of the entries, zeros in the padding. A broken rule is a
+ValueError, an argument of the wrong type a TypeError; the message names the format and the rule.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 
 
+_NOT_COMPUTED = (torch.uint16, torch.uint32, torch.uint64)
+
+
 def outside(
     format: Format, shape: Sequence[int], values: Tensor, arrays: Mapping[str, Tensor]
 ) -> tuple[torch.Size, Tensor, dict[str, Tensor]]:
-    """Return shape, values and arrays from outside, once they are of the right kind; what they hold is not checked yet.
+    """Return shape, values and arrays if they have the right types; their contents are not checked yet.
 
     Examples
     --------
@@ -50,6 +53,8 @@ def outside(
     if set(arrays) != set(expected):
         raise ValueError(f"{format}: the arrays are {_short(list(arrays))}, must be {expected}")
     _tensor(f"{format}: the tensor of values", values)
+    if values.dtype in _NOT_COMPUTED:
+        raise TypeError(f"{format}: the values are {values.dtype}, with which torch can't compute: convert them first")
     for name in expected:
         _tensor(f"{format}: {name}", arrays[name])
         if arrays[name].device != values.device:
@@ -79,7 +84,7 @@ def _tensor(what: str, tensor: Any) -> None:
 
 
 def check(structure: Structure, values: Tensor) -> None:
-    """Raise ValueError, naming the broken promise, unless arrays and values are complete."""
+    """Raise ValueError, naming the broken rule, unless arrays and values are valid."""
     format, shape = structure.format, structure.shape
     who = f"{format} of shape {tuple(shape)}"
     _sizes(format, tuple(shape))
@@ -133,7 +138,7 @@ def _check_entries(who: str, structure: Structure, values: Tensor) -> None:
         number = number * size + coord
     number = number if valid is None else number[valid]
     if not (_ascending(number) if format.ordered else _distinct(number, math.prod(format.level_sizes(shape)))):
-        raise ValueError(f"{who}: entries are not in ascending order, or one is there twice")
+        raise ValueError(f"{who}: entries are not in ascending order, or one occurs twice")
     if valid is not None and bool((values.reshape(-1)[~valid] != 0).any()):
         raise ValueError(f"{who}: a value outside the pattern is not zero")
 

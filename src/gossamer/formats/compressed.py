@@ -10,7 +10,7 @@ from gossamer.formats.structure import Matrix, Structure
 
 
 class CSR(Format):
-    """Compressed sparse rows: every row, and in it the columns in use. ``Format("dense", "compressed")``.
+    """Compressed sparse rows: for every row, the columns with a value. ``Format("dense", "compressed")``.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class CSR(Format):
 
 
 class CSC(Format):
-    """Compressed sparse columns: every column, and in it the rows in use.
+    """Compressed sparse columns: for every column, the rows with a value.
 
     The same as ``Format("dense", "compressed", order=(1, 0))``.
 
@@ -54,7 +54,7 @@ class CSC(Format):
 
 
 class DCSR(Format):
-    """Doubly compressed rows: only the rows in use, and in them the columns in use.
+    """Doubly compressed rows: only rows with a value, and their columns.
 
     Examples
     --------

@@ -15,7 +15,7 @@ class ELL(Format):
     Parameters
     ----------
     width
-        Places a row; by default what the fullest row needs.
+        Places in each row; by default the number of entries of the fullest row.
 
     Examples
     --------
@@ -27,7 +27,7 @@ class ELL(Format):
 
     def __init__(self, width: int | None = None) -> None:
         if width is not None and (type(width) is not int or width < 0):
-            raise ValueError(f"width={width!r} must be an integer from 0, or None for what the fullest row needs")
+            raise ValueError(f"width={width!r} must be a non-negative integer, or None to fit the fullest row")
         self.width = width
         super().__init__(Dense(), Fixed(width))
 

@@ -11,7 +11,7 @@ from gossamer.formats.structure import Matrix, Structure, whole_matrix
 
 
 class Dense(Format):
-    """Every value is stored: an ordinary ``torch.Tensor``, and what tables of operators call one.
+    """Every value is stored: an ordinary ``torch.Tensor``. Tables of operators use it for dense arguments.
 
     Examples
     --------
@@ -34,9 +34,9 @@ class Dense(Format):
 
 
 class Masked(Format):
-    """All values are stored, and a mask says which ones are part of the tensor; the others are zero.
+    """All values are stored, and a mask marks those that are part of the tensor; the others are zero.
 
-    As fast as dense and no smaller: a format to train in.
+    It computes like dense and is not smaller: a format for training.
 
     Examples
     --------

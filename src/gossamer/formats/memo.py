@@ -1,7 +1,7 @@
-"""Memo: a cache that is bounded by bytes. It drops what was not used for longest.
+"""Memo: a cache with a limit in bytes. It drops the least recently used values.
 
-A value may have owners: objects without which it is useless. The memo holds owners weakly, and drops the value when one
-of them is collected. So the ``id`` of an owner can be part of a key: an entry never outlives it.
+A value may have owners: objects without which it is useless. The memo has weak references to the owners, and drops the
+value when one of them is collected. So the ``id`` of an owner can be part of a key: an entry never outlives it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ENTRY = 4096  # bytes that any entry counts for, besides its tensors: Python obj
 
 
 class Memo:
-    """A cache of at most ``limit`` bytes; the newest value is kept, whatever its size.
+    """A cache of at most ``limit`` bytes; the newest value is always kept.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class _Entry:
 
 
 def nbytes_of(value: Any) -> int:
-    """Bytes of the tensors in a value: a tensor, containers of tensors, or an object that says its own ``nbytes``.
+    """Bytes of the tensors in a value: a tensor, containers of tensors, or an object with ``nbytes``.
 
     Examples
     --------

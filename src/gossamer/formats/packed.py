@@ -1,7 +1,7 @@
-"""What pack_ chooses from: formats in the order in which the CPU kernels read them.
+"""The packed formats, whose values are in the order in which the CPU kernels read them; pack_ chooses from them.
 
-Each is a stack of levels over a map that cuts rows and columns: sixteen rows side by side, and columns in tiles, where
-one byte says which. ``src/gossamer/native/cpu/rows.h`` says why they look like this.
+Each is a stack of levels with a map that divides rows and columns: sixteen rows are interleaved, and columns are in
+tiles, with one byte per column index. ``src/gossamer/native/cpu/rows.h`` explains why.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NEAR = 15  # columns that half a byte can tell apart, with one number left for 
 
 
 def block_of(rows: int) -> int:
-    """Rows of a block: as many blocks as needed, all of about one size, a multiple of 16.
+    """Rows of a block. Blocks have about the same size, a multiple of 16.
 
     Examples
     --------
@@ -35,10 +35,10 @@ def block_of(rows: int) -> int:
 
 
 class PackedRows(Format):
-    """Base of the packed formats: what the native kernels read.
+    """Base class of the packed formats, which the native kernels read.
 
-    With ``order=(1, 0)`` the rows that are packed are the columns of the tensor: a weight that has its inputs first,
-    as that of a Conv1D of transformers, or a transpose that moves no value.
+    With ``order=(1, 0)`` the packed rows are the columns of the tensor. This is for weights with the inputs first, as
+    in the Conv1D of transformers, and for transposes without a copy.
     """
 
     #: Columns of a tile; of a window, and steps in one (0: the pattern is not regular).
@@ -55,7 +55,7 @@ class PackedRows(Format):
         return (rows, cols) if self.order is None else (cols, rows)
 
     def arguments(self) -> tuple[int, ...]:
-        """What it was made with, less the order."""
+        """The arguments of the format, without the order."""
         raise NotImplementedError
 
     def turned(self) -> PackedRows:
@@ -70,7 +70,7 @@ class PackedRows(Format):
         return type(self)(*self.arguments(), order=(1, 0) if self.order is None else None)  # type: ignore[arg-type]
 
     def transposed(self) -> Format:
-        """Return the format of the transpose: the same rows, now called columns."""
+        """Return the format of the transpose: the same arrays with rows and columns exchanged."""
         return self.turned()
 
     def _turn(self, coords: list[Tensor]) -> list[Tensor]:
@@ -82,16 +82,16 @@ class PackedRows(Format):
 
 
 class PackedCSR(PackedRows):
-    """Any pattern, in the order of the CPU kernels: about 5.4 bytes a value at 90 % sparsity.
+    """Any pattern, in the order of the CPU kernels: about 5.4 bytes per value at 90 % sparsity.
 
-    In levels: ``dense`` blocks of rows and ``dense`` tiles of columns, in one of them the rows in slots, the fullest
-    first, and their columns sixteen rows side by side.
+    In levels: ``dense`` blocks of rows and ``dense`` tiles of columns; in each, the rows sorted by length, the fullest
+    first, and their columns, with sixteen rows interleaved.
 
     Parameters
     ----------
     tile
-        Columns of a tile, at most 254. 128 suits all; 240 is faster from 90 % sparsity and 16 tokens on, and slower for
-        one token.
+        Columns of a tile, at most 254. 128 is good for all cases; 240 is faster at 90 % sparsity or more with 16 tokens
+        or more, and slower for one token.
     order
         ``(1, 0)`` packs the columns instead of the rows.
 
@@ -128,11 +128,11 @@ class PackedCSR(PackedRows):
 
 
 class PackedNear(PackedCSR):
-    """:class:`PackedCSR` for patterns that keep much: columns are delta-encoded, in half a byte.
+    """:class:`PackedCSR` for low sparsity: columns are delta-encoded, in half a byte.
 
-    A weight at 50 % takes 0.58 of dense's bytes instead of 0.64, in the same time from 16 tokens on, and in up to a
-    quarter more below. Columns that are 15 or more apart cost a place for each 15, so from 80 % sparsity on
-    :class:`PackedCSR` is smaller, and faster.
+    A weight at 50 % takes 0.58 of the bytes of dense instead of 0.64. With 16 tokens or more it is as fast; with fewer
+    it takes up to a quarter longer. Columns that are 15 or more apart need an extra place for each 15, so at 80 %
+    sparsity and more :class:`PackedCSR` is smaller and faster.
 
     Examples
     --------
@@ -146,10 +146,10 @@ class PackedNear(PackedCSR):
 
 
 class Condensed(PackedCSR):
-    """Constant fan-in, with ablated rows left out: SRigL's layer. Rows without a value take no step of any kernel.
+    """Constant fan-in without the ablated rows: SRigL's layer. Empty rows cost no time.
 
-    The kernels read it as they read :class:`PackedCSR`: what counts for them is how many values a row keeps in a tile
-    of 128 columns, which a constant fan-in leaves open.
+    The kernels are those of :class:`PackedCSR`: for them, the number of values of a row in a tile of 128 columns
+    matters, which a constant fan-in doesn't determine.
 
     Examples
     --------
@@ -160,18 +160,18 @@ class Condensed(PackedCSR):
 
 
 class PackedNM(PackedRows):
-    """At most n of each m columns stay, for n:m patterns. Refuses a tensor that keeps more.
+    """At most n of every m columns, for n:m patterns. Refuses a tensor that keeps more.
 
-    A value takes 4.5 bytes where m is at most 15, and 5 else. In levels: ``dense`` groups of sixteen rows, ``dense``
-    windows of columns (as many times m as fit into 15, or else into 32), ``dense`` rows of a group, and as many places
-    for each row of a window as the pattern keeps there.
+    A value takes 4.5 bytes if m is at most 15, and otherwise 5. In levels: ``dense`` groups of sixteen rows, ``dense``
+    windows of columns (the largest multiple of m up to 15, or else up to 32), ``dense`` rows of a group, and for each
+    row of a window as many places as the pattern keeps there.
 
     Parameters
     ----------
     n, m
         As in :class:`gossamer.NM`; m at most 254.
     order
-        ``(1, 0)`` packs the columns instead of the rows: n of each m rows stay.
+        ``(1, 0)`` packs the columns instead of the rows: n of every m rows are kept.
 
     Examples
     --------
@@ -218,11 +218,10 @@ class PackedNM(PackedRows):
 
 
 class PackedGroupedNM(PackedNM):
-    """STen's grouped n:m. For these kernels what matters is n:m: the groups cost nothing and gain nothing.
+    """STen's grouped n:m. These kernels use only n:m, so the groups make no difference.
 
-    A row's patterns are read one after the other with its sum in registers; the order of lines that lets STen keep
-    activations in registers instead would send every sum through memory, at one load and one store for n
-    multiplications.
+    The patterns of a row are read one after the other, with its sum in registers. STen's order keeps activations in
+    registers instead; here this would need a load and a store of a sum for every n multiplications.
 
     Parameters
     ----------
@@ -255,6 +254,6 @@ class PackedGroupedNM(PackedNM):
 
 
 class EarlierNM(PackedNM):
-    """n:m as files of version 1 have it: a byte for each column, whatever m is. Read, and converted; never written."""
+    """n:m as in files of version 1: a byte for each column, for any m. It is read and converted, but never written."""
 
     near = 0

@@ -12,7 +12,7 @@ from gossamer.formats.levels.pieces import TILE, Pieces
 
 
 class PackedBitmap(Format):
-    """Any set of positions, for a GPU and few tokens: a bit for each, and packed values where it is set.
+    """Any set of positions, for a GPU and few tokens: one bit for each position, and the kept values.
 
     In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.levels.Pieces` of its columns. At
     half precision it takes density + 3/32 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x

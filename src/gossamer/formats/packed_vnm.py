@@ -1,4 +1,4 @@
-"""Packed V:N:M: what sparse tensor cores read. 2:4 is its case m = 4."""
+"""Packed V:N:M, for sparse tensor cores. 2:4 is the case m = 4."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossamer.formats.levels.pairs import TILE, Pairs, step_of
 
 
 class PackedVNM(Format):
-    """Two of each m columns in every row, four of them shared by v rows: values and metadata as the registers want.
+    """Two of every m columns in each row, from four that v rows share; values and metadata in register order.
 
     In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.levels.Pairs` of its rows and
     columns. Every row has two places in every group, so a row that keeps fewer stores zeros. At half precision it takes
@@ -27,8 +27,8 @@ class PackedVNM(Format):
     v, n, m
         As in :class:`gossamer.VNM`; n is 2 and m at most 256.
     bits
-        Of the values that sparse tensor cores multiply: 16, or 8 for e4m3 and int8, whose order differs. A weight of 8
-        bits that is multiplied with activations of 16 has the order of 16.
+        Bits of the values that sparse tensor cores multiply: 16, or 8 for e4m3 and int8, which have another order. A
+        weight of 8 bits for activations of 16 bits has the order of 16.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Structure: where the values of one tensor lie. The index arrays of a format, and what follows from them.
+"""Structure: the index arrays of a tensor in its format, and what is derived from them.
 
-Index arrays are never changed once a structure is made, so tensors share them: a weight, its gradient and its optimizer
-state have one structure, and "same pattern" is most often "same object".
+Index arrays never change, so tensors share them: a weight, its gradient and its optimizer state have one structure, and
+"same pattern" usually means "same object".
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gossamer.formats import checks
 from gossamer.formats.base import Format, check_size
+from gossamer.formats.equality import equal
 from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
 from gossamer.formats.memo import Memo
 
@@ -31,7 +32,7 @@ class Entries(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A structure seen as a compressed matrix: what kernels for products take."""
+    """A structure as a compressed matrix, for kernels that compute products."""
 
     pos: Tensor
     crd: Tensor
@@ -70,7 +71,8 @@ class Structure:
 
     @classmethod
     def from_keys(cls, format: Format, keys: Tensor, shape: Sequence[int]) -> tuple[Structure, Tensor]:
-        """Store entries with these row-major numbers (ascending, each once): the structure, and each one's place."""
+        """Store entries with these row-major numbers (ascending, without duplicates); return the structure and each
+        entry's place."""
         sizes = format.level_sizes(shape)
         check_size(sizes, "the level sizes")
         coords = format.to_levels(unravel(keys, format.group_sizes(shape)), shape)
@@ -86,9 +88,9 @@ class Structure:
 
     @classmethod
     def from_numbers(cls, format: Format, number: Tensor, shape: Sequence[int]) -> Structure:
-        """Store entries with these numbers in the levels (ascending, each once): entry i will be value i.
+        """Store entries with these numbers in the levels (ascending, without duplicates): entry i will be value i.
 
-        For formats that are an order of dimensions and no padding: the compiler writes entries in that order.
+        For formats without padding that only order the dimensions; the compiler writes entries in that order.
         """
         sizes = format.level_sizes(shape)
         arrays, _ = pack(format.stack(len(shape)), unravel(number, sizes), number, sizes)
@@ -121,14 +123,14 @@ class Structure:
 
     @property
     def plain(self) -> bool:
-        """Do the values have the dense tensor's own order, a place for each of its positions (Masked)?"""
+        """Are the values a dense tensor, with a place for every position (Masked)?"""
         if self._plain is None:
             natural = self.format.order is None and not self.format.own_map
             self._plain = natural and all(level.full for level in self.format.stack(len(self.shape)))
         return self._plain
 
     def entries(self) -> Entries:
-        """Return the stored entries in storage order; padding is left out."""
+        """Return the stored entries in storage order, without padding."""
         if self._entries is None or torch.compiler.is_compiling():
             self._entries = self._find_entries()
         return self._entries
@@ -207,10 +209,10 @@ class Structure:
             return True
         if torch.compiler.is_compiling():
             return False  # equality of data can't be asked of a trace
-        return all(a.shape == b.shape and (a.data_ptr() == b.data_ptr() or torch.equal(a, b)) for a, b in pairs)
+        return all(equal(a, b) for a, b in pairs)
 
     def check(self, values: Tensor) -> None:
-        """Raise ValueError, naming the broken promise, unless arrays and values are complete."""
+        """Raise ValueError, naming the broken rule, unless arrays and values are valid."""
         checks.check(self, values)
 
     def to(self, device: torch.device) -> Structure:
@@ -220,7 +222,8 @@ class Structure:
         return Structure(self.format, self.shape, {k: a.to(device) for k, a in self.arrays.items()}, device)
 
     def places(self) -> tuple[Tensor, Tensor | None]:
-        """Row-major number of every place of the values (0 for padding), and which are real: what a trace can size."""
+        """Row-major number of every place of the values (0 for padding), and which are real; the sizes are known in a
+        trace."""
         coords, valid = self.positions()
         keys = ravel(self.format.from_levels(coords, self.shape), self.format.group_sizes(self.shape))
         return keys if valid is None else keys.masked_fill(~valid, 0), valid
@@ -230,9 +233,10 @@ class Structure:
         return sum(a.numel() * a.element_size() for a in self.arrays.values())
 
     def cached(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what follows from this structure alone (a view of it, places of its entries): made once, and kept.
+        """Return something derived from this structure alone (a view, indices of its entries): computed once, then
+        cached.
 
-        What is kept takes a few times the bytes of the structure itself at most; the rest is dropped, and made again.
+        The cache is limited to a few times the bytes of the structure; other values are dropped and computed again.
 
         Examples
         --------
@@ -245,7 +249,7 @@ class Structure:
 
     @property
     def memo(self) -> Memo:
-        """What is kept with this structure, for those who look before they make."""
+        """The cache of this structure."""
         if self._memo is None:
             self._memo = Memo(_LEAST_KEPT + _TIMES_KEPT * self.nbytes())
         return self._memo
@@ -280,7 +284,8 @@ def _true(mask: Tensor) -> Tensor:
 def pack(
     stack: Sequence[Level], coords: Sequence[Tensor], number: Tensor, sizes: Sequence[int]
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Store entries sorted by number: the arrays of all levels, int32 where that is enough; the place of each entry."""
+    """Store entries sorted by number; return the arrays of all levels (int32 if that is enough) and the place of each
+    entry."""
     arrays, place, positions = _pack(stack, coords, number, sizes)
     small = max(positions, number.numel(), *sizes) <= INT32
     return {k: a.int() if small and a.dtype == torch.int64 else a for k, a in arrays.items()}, place

@@ -1,8 +1,8 @@
-"""The container: safetensors, read and written a tensor at a time, with nothing trusted on the way in.
+"""The container: safetensors, read and written one tensor at a time, and checked when it is read.
 
-A file is eight bytes that say how long the header is, the header (JSON: for each tensor its dtype, shape and place),
-and the bytes of the tensors, one after the other and nothing between them. What the header says is checked before a
-byte of a tensor is read; no length in it can ask for more memory than the file is long.
+A file is eight bytes with the length of the header, the header (JSON: the dtype, shape and place of each tensor), and
+the bytes of the tensors, without gaps. The header is checked before a tensor is read; no length in it can cause more
+memory to be allocated than the file has bytes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 
 #: The longest header that is read: what safetensors itself allows.
 MAX_HEADER = 100_000_000
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x04", b"\x80\x05")  # how files of torch.save begin
 _MOST = 2**63 - 1
 _MOST_DIMS = 64
 
@@ -47,7 +48,7 @@ NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class BadFile(ValueError):  # noqa: N818 - what is bad is the file, and the message says how
-    """A file that can't be trusted: cut off, changed, or not made by what it says it was made by.
+    """A file that can't be loaded: truncated, changed, or not in the format that it claims.
 
     Examples
     --------
@@ -56,7 +57,7 @@ class BadFile(ValueError):  # noqa: N818 - what is bad is the file, and the mess
     >>> gs.io.inspect("bad.safetensors")
     Traceback (most recent call last):
         ...
-    gossamer.io.container.BadFile: bad.safetensors: the header claims to be 8029109312199880558 bytes long, ...
+    gossamer.io.container.BadFile: bad.safetensors: not a safetensors file, or cut off: the header claims to be ...
     """
 
 
@@ -75,20 +76,20 @@ class Entry:
         return self.end - self.begin
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as a header has it."""
+        """Return it in the form of the header."""
         return {"dtype": self.dtype, "shape": list(self.shape), "data_offsets": [self.begin, self.end]}
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file says it holds."""
+    """The contents of a file, as its header describes them."""
 
     entries: dict[str, Entry]
     metadata: dict[str, str]
     start: int  # of the first tensor's bytes
 
     def encode(self) -> bytes:
-        """Return the header as bytes, its length before it; padded so that tensors start at a multiple of 8."""
+        """Return the header as bytes, after its length, padded so that tensors start at a multiple of 8."""
         page = {"__metadata__": self.metadata, **{name: e.as_dict() for name, e in self.entries.items()}}
         text = json.dumps(page, separators=(",", ":"), ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
@@ -98,7 +99,7 @@ class Header:
 
 
 def place(sizes: dict[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, Entry]:
-    """Give each tensor its place: those of wide types first, so that each starts at a multiple of its element size.
+    """Assign a place to each tensor: wide types first, so that each starts at a multiple of its element size.
 
     Examples
     --------
@@ -116,7 +117,7 @@ def place(sizes: dict[str, tuple[torch.dtype, tuple[int, ...]]]) -> dict[str, En
 
 
 class Reader:
-    """An open file whose header has been checked. Use it in a ``with``."""
+    """An open file whose header has been checked. Use it in a ``with`` statement."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -139,7 +140,7 @@ class Reader:
         return BadFile(f"{self.path}: {what}")
 
     def read(self, name: str) -> Tensor:
-        """Return the bytes of a tensor, in memory of its own."""
+        """Return a tensor, in new memory."""
         entry = self.header.entries[name]
         dtype = DTYPES[entry.dtype]
         out = torch.empty(entry.bytes, dtype=torch.uint8)
@@ -165,9 +166,11 @@ class Reader:
             raise self.bad(f"it is {len(first)} bytes long, a safetensors file has at least 8")
         (length,) = struct.unpack("<Q", first)
         if length > MAX_HEADER or length > self.size - 8:
+            if first.startswith(PICKLES):
+                raise self.bad("not a safetensors file but one of torch.save, which may run code when it is read")
             raise self.bad(
-                f"the header claims to be {length} bytes long, but the file has {self.size - 8} after its first 8 "
-                f"and a header at most {MAX_HEADER}; it is cut off, or not a safetensors file"
+                f"not a safetensors file, or cut off: the header claims to be {length} bytes long, "
+                f"but the file has {self.size - 8} after its first 8"
             )
         page = self._json(self._file.read(length))
         metadata = page.pop("__metadata__", {})
@@ -226,7 +229,7 @@ def _numbers(given: Any) -> bool:
 
 
 def read_json(text: str) -> Any:
-    """Return what a JSON text says; a name that is repeated, or a text that nests deeply, is a ValueError.
+    """Parse JSON; a repeated name or deep nesting is a ValueError.
 
     Examples
     --------
@@ -235,7 +238,7 @@ def read_json(text: str) -> Any:
     >>> read_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
         ...
-    ValueError: 'a' is there twice
+    ValueError: 'a' occurs twice
     """
     depth = 0
     for found in _MARKS.finditer(text):
@@ -253,7 +256,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, value in pairs:
         if name in made:
-            raise ValueError(f"{name[:100]!r} is there twice")
+            raise ValueError(f"{name[:100]!r} occurs twice")
         made[name] = value
     return made
 

@@ -1,4 +1,4 @@
-"""gs.load: a saved model into a module, a tensor at a time."""
+"""gs.load: load a saved model into a module, one tensor at a time."""
 
 from __future__ import annotations
 
@@ -28,24 +28,23 @@ _SMALL = 1 << 26
 def load(
     model: nn.Module, path: str | os.PathLike[str], *, strict: bool = True, device: torch.device | str | None = None
 ) -> nn.Module:
-    """Load a file of :func:`gossamer.save` into a model, in place: sparse tensors come back as they were stored.
+    """Load a file of :func:`gossamer.save` into a model, in place; sparse tensors keep their formats.
 
-    Nothing in the file is trusted: it is read through once, and only when every tensor has the bytes that were saved,
-    keeps what its format promises and fits the model is the model touched. Tensors take the dtype and device that the
-    model has, and are read one by one: beyond the model, memory is needed for one tensor, or for a file of up to
-    64 MB, which is read only once. Where the file has quantized weights, linear layers become
-    what :func:`gossamer.quantize_` had made of them.
+    The file is read and checked completely before the model is changed: every tensor must have the saved bytes, satisfy
+    the rules of its format, and fit the model. Tensors get the dtype and device of the model, and are read one by one,
+    so this needs extra memory for one tensor only (files of up to 64 MB are kept in memory and read only once). If the
+    file has quantized weights, linear layers become quantized layers, as by :func:`gossamer.quantize_`.
 
     Parameters
     ----------
     model
-        With the names and shapes that were saved; dense, sparse or on the meta device.
+        A model with the saved names and shapes; dense, sparse or on the meta device.
     path
         The file.
     strict
-        False leaves out what only one of the two has.
+        If False, names that only the file or only the model has are skipped.
     device
-        Where the tensors of a model on the meta device go; the CPU by default.
+        The device for a model that is on the meta device; the CPU by default.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Sparse tensors as plain ones: a name for each array, and a record that says what they are together.
+"""Sparse tensors as plain ones: a name for each array, and a record that describes them.
 
 ``0.weight`` in CSR becomes ``0.weight:values``, ``0.weight:pos1`` and ``0.weight:crd1``, and the record
 ``{"format": "CSR()", "shape": [4, 8], "parts": ["values", "pos1", "crd1"]}``.
@@ -35,9 +35,9 @@ def take_apart(name: str, tensor: SparseTensor) -> tuple[dict[str, Tensor], Reco
 
 
 def put_together(name: str, record: Any, read: Callable[[str], Tensor], *, known: bool = False) -> SparseTensor:
-    """Return the tensor of a record, checked as all outside data is; a ValueError or TypeError names what is broken.
+    """Return the tensor of a record, after checks; a ValueError or TypeError names the problem.
 
-    ``known``: these very bytes have been checked before.
+    ``known``: the same bytes have been checked before.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def _stored(format: Format, values: Tensor, arrays: Mapping[str, Tensor]) -> For
 
 
 def check_record(name: str, record: Any) -> None:
-    """Refuse a record that isn't one; what it claims is checked by the format."""
+    """Raise if a record is malformed; the format checks its contents."""
     if not isinstance(record, Mapping) or set(record) != {"format", "shape", "parts"}:
         raise ValueError(f"{name!r}: a sparse tensor is described by format, shape and parts, and nothing else")
     format, shape, parts = record["format"], record["shape"], record["parts"]

@@ -1,4 +1,4 @@
-"""Reading what gs.save wrote: a mapping that reads a tensor when it is asked for it, and checks it then."""
+"""Reading files of gs.save: a mapping that reads and checks a tensor on access."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE = {"version", "names", "tensors", "tied", "sha256", "header"}
 
 
 class File(Mapping[str, Tensor]):
-    """A saved model as a mapping from names to tensors, read and checked one at a time. Use it in a ``with``.
+    """A saved model as a mapping from names to tensors, read and checked one at a time. Use it in a ``with`` statement.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ class File(Mapping[str, Tensor]):
             page = metadata_of(self._reader, (*KNOWN, *FOLDERS))
             if page is None or "sha256" not in page:
                 raise self._reader.bad(
-                    "it has no metadata of gs.save. A model folder of transformers is read by from_pretrained, any "
-                    "other safetensors file by safetensors.torch.load_file"
+                    "it has no metadata of gs.save. A model folder of transformers is read by from_pretrained, a "
+                    "compressed-tensors file by gs.io.Compressed, any other file by safetensors.torch.load_file"
                 )
             if page["version"] not in KNOWN:
                 raise self._reader.bad(other_version(page))
@@ -162,7 +162,7 @@ class File(Mapping[str, Tensor]):
 
 
 def metadata_of(reader: Reader, versions: tuple[int, ...] = KNOWN) -> dict[str, Any] | None:
-    """Return what stands under "gossamer" in the metadata of a file; None where there is nothing."""
+    """Return the "gossamer" entry of a file's metadata, or None."""
     text = reader.header.metadata.get("gossamer")
     if text is None:
         return None

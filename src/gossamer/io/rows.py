@@ -1,4 +1,4 @@
-"""inspect: what a file holds, tensor by tensor."""
+"""inspect: the contents of a file, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import partial
 
+import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
@@ -13,6 +14,9 @@ from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
 from gossamer.io.write import FOLDERS, KNOWN
+from gossamer.kernels.int8.layout import layout_of
+from gossamer.kernels.int8.unpack import check, mask_of
+from gossamer.kernels.int8.weight import HEAD, parts
 from gossamer.patterns import describe
 
 
@@ -23,7 +27,7 @@ class Saved:
     name: str
     shape: tuple[int, ...]
     dtype: str
-    format: str  # as it prints, such as "CSR()"; "Dense()" for a plain tensor
+    format: str  # as it prints, such as "CSR()"; "Dense()" for a plain tensor, "int8 dense" and so on for int8 layers
     sparsity: float  # share that isn't stored; of a dense tensor, of zeros
     bytes: int
     dense_bytes: int
@@ -32,9 +36,9 @@ class Saved:
 
 
 def inspect(path: str | os.PathLike[str]) -> list[Saved]:
-    """Return what a safetensors file holds, one row a tensor; every tensor is read and checked on the way.
+    """List the tensors of a safetensors file; every tensor is read and checked.
 
-    Takes files of :func:`gossamer.save`, of ``save_pretrained`` (one shard at a time) and of any other program.
+    Works for files of :func:`gossamer.save`, of ``save_pretrained`` (one shard at a time) and of any other program.
 
     Parameters
     ----------
@@ -66,7 +70,7 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
 
 def _unsigned(reader: Reader, records: dict[str, object], joint: str) -> list[Saved]:
     """Of files that others wrote: sparse tensors are checked by their formats, the rest can't be."""
-    entries, rows, parts = reader.header.entries, [], set()
+    entries, rows, seen = reader.header.entries, [], set()
     for name, record in records.items():
         if f"{name}{joint}values" not in entries:
             continue  # it is in another shard
@@ -76,8 +80,10 @@ def _unsigned(reader: Reader, records: dict[str, object], joint: str) -> list[Sa
             rows.append(_row(name, put_together(name, record, read)))
         except (ValueError, KeyError) as error:
             raise error if isinstance(error, BadFile) else reader.bad(str(error)) from None
-        parts |= {f"{name}{joint}{part}" for part in ("format", *record["parts"])} | {name}  # type: ignore[index]
-    return rows + [_row(name, reader.read(name)) for name in entries if name not in parts]
+        seen |= {f"{name}{joint}{part}" for part in ("format", *record["parts"])} | {name}  # type: ignore[index]
+    rest = [_row(name, reader.read(name)) for name in entries if name not in seen]
+    int8 = {row.name for row in rest if row.format.startswith("int8")}  # a folder has an empty tensor for each, too
+    return rows + [row for row in rest if row.name not in int8 or row.bytes]
 
 
 def _part(reader: Reader, name: str, joint: str, key: str) -> Tensor:
@@ -90,6 +96,27 @@ def _row(name: str, tensor: Tensor) -> Saved:
         size, dense = tensor.nbytes, tensor._dense_shape.numel() * tensor._values.element_size()
         pattern = describe(tensor.mask())
         return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense, pattern=pattern)
+    if name.endswith("packed") and _is_int8(tensor):
+        return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
     zeros = 1 - int(tensor.count_nonzero()) / max(tensor.numel(), 1) if tensor.numel() and tensor.dim() else 0.0
     return Saved(name, shape, dtype, "Dense()", zeros, size, size)
+
+
+def _is_int8(tensor: Tensor) -> bool:
+    """Do these bytes begin as those of a layer of quantize_(model, "int8") do?"""
+    bytes_of_it = tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.numel() >= 128
+    return bytes_of_it and int(tensor[:8].clone().view(torch.int64)) == HEAD
+
+
+def _int8_row(name: str, packed: Tensor) -> Saved:
+    try:
+        check(packed)
+    except ValueError as error:
+        raise BadFile(f"{name}: {error}") from None
+    sizes, mask = parts(packed).sizes, mask_of(packed)
+    kept, count = int(mask.sum()), sizes.rows * sizes.cols
+    pattern = describe(mask) if kept < count else ""
+    sparsity = 1 - kept / max(count, 1)
+    layout = str(layout_of(packed))
+    return Saved(name, (sizes.rows, sizes.cols), "int8", layout, sparsity, packed.numel(), 4 * count, pattern=pattern)

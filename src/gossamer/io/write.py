@@ -1,4 +1,4 @@
-"""gs.save: a model or its tensors to a file, a tensor at a time, and all or nothing."""
+"""gs.save: write a model or its tensors to a file, one tensor at a time, completely or not at all."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ _Size = tuple[torch.dtype, tuple[int, ...]]
 
 
 def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], *, dense: bool = False) -> None:
-    """Write a model to a safetensors file; sparse tensors stay as they are stored.
+    """Write a model to a safetensors file; sparse tensors keep their formats.
 
-    The file is written beside its place, brought to the disk, and then moved there: who is killed on the way leaves
-    the old file complete. Tensors are written one by one, without a second copy of the model. The metadata hold format,
-    shape and arrays of each sparse tensor, and a SHA-256 of everything, which :func:`gossamer.load` checks.
+    The file is written under a temporary name, flushed to disk and then renamed, so that the old file stays complete if
+    the process is killed. Tensors are written one by one, without a second copy of the model. The metadata contains the
+    format, shape and arrays of each sparse tensor, and SHA-256 digests, which :func:`gossamer.load` checks.
 
     Parameters
     ----------
     model
-        A module: its parameters and persistent buffers, tied ones once. Or a mapping from names to tensors, which may
-        make each of them when it is asked: it is asked twice, and so a model larger than memory can be written.
+        A module (its parameters and persistent buffers are saved, tied ones once), or a mapping from names to tensors.
+        A mapping may create each tensor on access, which happens twice, so a model larger than memory can be written.
     path
         The file, usually ``*.safetensors``.
     dense
-        Write sparse tensors as dense ones, zeros included, for programs that know nothing of gossamer.
+        Write sparse tensors as dense ones, zeros included, for programs without gossamer.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _write(
 def state_of(model: nn.Module) -> dict[str, Any]:
     """Return weights and persistent buffers by name, sparse weights as SparseTensors.
 
-    Names are those of the dense model. Tied tensors are the same object, so that they are seen to be tied.
+    Names are those of the dense model. Tied tensors are the same object.
     """
     found: dict[str, Any] = {}
     made: dict[int, SparseTensor] = {}
@@ -170,14 +170,14 @@ def _header(entries: dict[str, Entry], page: dict[str, Any], digests: dict[str, 
 
 
 def digest_of(entries: dict[str, Entry], page: dict[str, Any]) -> str:
-    """Return the SHA-256 of all that a header says, in one way to write it."""
+    """Return the SHA-256 of a header, in a canonical form."""
     said = {"tensors": {n: e.as_dict() for n, e in entries.items()}, "page": page}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of ``path`` when all went well; on any error there is no trace of it.
+    """Open a new file that replaces ``path`` on success, and is removed on any error.
 
     Examples
     --------

@@ -46,6 +46,8 @@ class Product:
     formats: ClassVar[tuple[type[Format], ...]]
     #: Is x better feature-major in memory (tokens are columns) than token-major?
     feature_major: ClassVar[bool] = False
+    #: Can it convolve images without writing their patches to memory, by ``convolve``?
+    convolves: ClassVar[bool] = False
     rows: int
     cols: int
     transpose: bool
@@ -69,6 +71,16 @@ class Product:
         """Return act(x @ W.T + bias) for x [..., cols], without gradients.
 
         ``feature_major`` asks for the order of the result in memory; None leaves it to the family.
+        """
+        raise NotImplementedError
+
+    def convolve(
+        self, images: Tensor, values: Tensor, bias: Tensor | None, window: tuple[int, ...], activation: int = 0
+    ) -> Tensor:
+        """Return act(convolution of [images, channels, height, width] with W + bias), without gradients; in traces too.
+
+        The columns of W are those of a weight [rows, channels, kernel height, kernel width]. ``window`` has its kernel,
+        stride and dilation, each down and across, and the padding at the left, right, top and bottom.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""What training and pruning share: the layers of a model as matrices, and their scores. See README.md."""
+"""Shared by training and pruning: the layers of a model as matrices, and their scores. See README.md."""
 
 from gossamer.methods.layers import Layer, layers_of
 from gossamer.methods.scoring import scores_of

@@ -48,7 +48,7 @@ def distill_hidden(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: T
 def distill_attention(student: Sequence[Tensor], teacher: Sequence[Tensor], mask: Tensor | None = None) -> Tensor:
     """Mean over layers, heads and tokens of the divergence of the student's attention from the teacher's.
 
-    Attentions are probabilities [batch, heads, tokens, tokens]; with a mask [batch, tokens] its tokens alone count.
+    Attentions are probabilities [batch, heads, tokens, tokens]; with a mask [batch, tokens], only its tokens count.
 
     Examples
     --------
@@ -74,18 +74,18 @@ def _places(logits: Tensor) -> int:
 
 
 class Distill:
-    """A loss that pulls a model towards its teacher: call it with the student's output and the batch.
+    """A loss towards a teacher: call it with the student's output and the batch.
 
     Without a teacher it is zero, so a training step can always add it.
 
     Parameters
     ----------
     teacher
-        The dense model, or None. It is put into evaluation mode and runs without gradients.
+        The dense model, or None. It is set to evaluation mode and runs without gradients.
     logits, hidden, attention
-        Weights of the three parts. Hidden states are compared where both outputs have them
-        (``output_hidden_states=True`` in transformers), the last one where there are no logits; attentions likewise
-        (``output_attentions=True``), unless their weight is 0, as it is by default.
+        Weights of the three parts. Hidden states are compared if both outputs have them (``output_hidden_states=True``
+        in transformers), and the last one if there are no logits. Attentions are compared too
+        (``output_attentions=True``), unless their weight is 0, the default.
     temperature
         Of the softened class probabilities.
 

@@ -1,7 +1,7 @@
 """Weights as matrices [outputs, inputs]: the layers that training and pruning work on.
 
-Every weight is read so that a row holds all that one output multiplies, whatever the module: patterns then mean the
-same everywhere, n:m groups run along the inputs, and a score meets the inputs and gradients of its own weight.
+Every weight is read as a matrix whose rows are the weights of one output, for every type of module. So patterns have
+the same meaning everywhere, n:m groups run along the inputs, and scores get the inputs and gradients of their weight.
 
 | module | parameter | read as |
 |---|---|---|
@@ -10,31 +10,32 @@ same everywhere, n:m groups run along the inputs, and a score meets the inputs a
 | ConvTranspose | [inputs, outputs of a group, window] | [outputs, inputs of a group x window] |
 | Conv1D of transformers | [inputs, outputs] | transposed |
 | nn.MultiheadAttention | [3 outputs, inputs] | three matrices: q, k, v |
-| experts of transformers | [experts, outputs, inputs], or inputs first | one matrix an expert |
+| experts of transformers | [experts, outputs, inputs], or inputs first | one matrix per expert |
 | Embedding | [entries, features] | as it is |
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from torch import Tensor, nn
 
+from gossamer.models.experts import experts_hold_inputs_first, is_experts
 from gossamer.models.modules import dense_class
-from gossamer.models.weights import Weight, all_weights
+from gossamer.models.weights import Weight
 
 
 @dataclass(eq=False)
 class Layer:
     """One matrix of weights: all of a parameter, a third of an attention's in-projection, or one expert.
 
-    Pruning takes it as it is; training extends it by what a method knows about the layer (`gossamer.train.Layer`).
+    Pruning uses it directly; training extends it (`gossamer.train.Layer`).
 
     Examples
     --------
     >>> import torch
+    >>> from gossamer.models.weights import all_weights
     >>> (layer,) = layers_of(all_weights(torch.nn.ConvTranspose1d(4, 6, 3))["weight"])
     >>> layer.shape, layer.matrix(layer.dense()).shape
     ((6, 4, 3), torch.Size([6, 12]))
@@ -69,7 +70,7 @@ class Layer:
 
     @property
     def parameter(self) -> nn.Parameter:
-        """What an optimizer trains."""
+        """The parameter that an optimizer trains."""
         return self.source.parameter
 
     @property
@@ -78,7 +79,7 @@ class Layer:
         return self.name.partition("[")[0] if self.part is not None else self.name
 
     def dense(self) -> Tensor:
-        """All values of the parameter as an ordinary tensor (a copy only where it is stored)."""
+        """All values of the parameter as an ordinary tensor (a copy if it is stored sparse)."""
         return self.source.dense()
 
     def view(self, tensor: Tensor) -> Tensor:
@@ -86,7 +87,7 @@ class Layer:
         return tensor if self.part is None else tensor[self.part]
 
     def matrix(self, tensor: Tensor) -> Tensor:
-        """The same as [outputs, inputs], contiguous: a copy only where it is stored otherwise."""
+        """The same as [outputs, inputs], contiguous: a copy if it is stored otherwise."""
         return self._outputs_first(tensor).reshape(self.outputs, self.inputs).contiguous()
 
     def put(self, target: Tensor, matrix: Tensor) -> None:
@@ -105,6 +106,7 @@ def layers_of(weight: Weight) -> list[Layer]:
     Examples
     --------
     >>> import torch
+    >>> from gossamer.models.weights import all_weights
     >>> weight = all_weights(torch.nn.MultiheadAttention(8, 2))["in_proj_weight"]
     >>> [layer.name for layer in layers_of(weight)]
     ['in_proj_weight[q]', 'in_proj_weight[k]', 'in_proj_weight[v]']
@@ -134,29 +136,10 @@ def _multiplier(weight: Weight) -> nn.Module:
 
 
 def is_embedding(module: nn.Module) -> bool:
-    """Does it look rows of its weight up?"""
+    """Does it look up rows of its weight?"""
     return isinstance(module, nn.Embedding | nn.EmbeddingBag)
 
 
 def is_conv1d(module: nn.Module) -> bool:
-    """Is it the Conv1D of transformers, a Linear that holds [inputs, outputs]?"""
+    """Is it the Conv1D of transformers, a linear layer with a weight [inputs, outputs]?"""
     return dense_class(module).__name__ == "Conv1D" and not isinstance(module, nn.Conv1d)
-
-
-def is_experts(module: nn.Module, shape: Sequence[int]) -> bool:
-    """Does a weight hold one matrix an expert, [experts, ., .]? Modules of transformers 5 are called so."""
-    return "Experts" in dense_class(module).__name__ and len(shape) == 3
-
-
-def experts_hold_inputs_first(module: nn.Module) -> bool:
-    """Are experts stored as [inputs, outputs]? Modules of transformers say so; else two shapes do.
-
-    An expert maps the width of the model to its own and back: the outputs of `down_proj` are the inputs of the others.
-    """
-    said = getattr(module, "is_transposed", None)
-    shapes = {name: w.shape for name, w in all_weights(module).items() if len(w.shape) == 3}
-    down = shapes.pop("down_proj", None)
-    if said is not None or down is None:
-        return bool(said)
-    others = shapes.values()
-    return any(s[1] == down[2] for s in others) and all(s[2] != down[1] for s in others)

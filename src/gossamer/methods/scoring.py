@@ -1,4 +1,4 @@
-"""Scores of a layer: the one place where a score meets a weight and what is known about it."""
+"""Scores of a layer: where a score is computed from a weight and its context."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def scores_of(score: Score, weight: Tensor, *, inputs: Tensor | None = None, **c
     weight
         The matrix.
     inputs
-        Norms of the inputs that each column meets, [groups, columns]: the rows of each group have inputs of their own.
+        Norms of the inputs of each column, [groups, columns]; the rows of different groups have different inputs.
     **context
-        What else is known: `grad`, `grads`, `offset` (the place of the first value in the model).
+        Other context: `grad`, `grads`, `offset` (the index of the first value in the model).
 
     Examples
     --------
@@ -50,7 +50,7 @@ def scores_of(score: Score, weight: Tensor, *, inputs: Tensor | None = None, **c
 
 
 def missing(score: Score) -> list[str]:
-    """What a score needs that no pass over data can give.
+    """What a score needs that can't be computed from calibration data.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Which weights of a model are taken, and which are left and why."""
+"""Which weights of a model are made sparse, and which stay dense and why."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from gossamer.methods.layers import Layer, is_conv1d, is_embedding, is_experts, layers_of
+from gossamer.methods.layers import Layer, is_conv1d, is_embedding, layers_of
+from gossamer.models.experts import is_experts
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, Where, by_layer, chosen
 from gossamer.models.weights import Weight, all_weights
@@ -18,12 +19,12 @@ TIED = "output layers tied to an embedding"
 DEPTHWISE = "depthwise convolutions"
 FROZEN = "frozen"
 OTHER = "not asked for"
-_ON_REQUEST = (EMBEDDING, TIED, DEPTHWISE)  # taken where they are named
+_ON_REQUEST = (EMBEDDING, TIED, DEPTHWISE)  # made sparse where they are named
 
 
 @dataclass(frozen=True)
 class Left:
-    """A parameter that is not taken, and why."""
+    """A parameter that stays dense, and why."""
 
     name: str
     size: int
@@ -32,13 +33,13 @@ class Left:
 
 @dataclass(frozen=True)
 class Survey:
-    """The layers that are taken, and the parameters that are left.
+    """The layers that are made sparse, and the parameters that stay dense.
 
     Examples
     --------
     >>> import torch
     >>> print(survey(torch.nn.Sequential(torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8))))
-    taken 1 weight, 42.1 % of all parameters; left: 52.6 % because they are embeddings, 5.3 % because they are vectors
+    1 sparse weight, 42.1 % of all parameters; dense: 52.6 % embeddings, 5.3 % vectors
     """
 
     layers: tuple[Layer, ...]
@@ -50,21 +51,21 @@ class Survey:
 
 
 def taken_and_left(count: int, size: int, left: Sequence[Left]) -> str:
-    """One line: what was taken, and what was left because of what.
+    """One line: how much is sparse, and why the rest is dense.
 
     Examples
     --------
     >>> taken_and_left(2, 90, [Left("bias", 10, "vectors")])
-    'taken 2 weights, 90.0 % of all parameters; left: 10.0 % because they are vectors'
+    '2 sparse weights, 90.0 % of all parameters; dense: 10.0 % vectors'
     """
     total = max(size + sum(one.size for one in left), 1)
     reasons: dict[str, int] = {}
     for one in left:
         reasons[one.reason] = reasons.get(one.reason, 0) + one.size
     ordered = sorted(reasons.items(), key=lambda item: -item[1])
-    parts = ", ".join(f"{100 * size / total:.1f} % because they are {why}" for why, size in ordered)
-    taken = f"taken {count} weight{'s' * (count != 1)}, {100 * size / total:.1f} % of all parameters"
-    return f"{taken}; left: {parts}" if parts else taken
+    parts = ", ".join(f"{100 * size / total:.1f} % {why}" for why, size in ordered)
+    taken = f"{count} sparse weight{'s' * (count != 1)}, {100 * size / total:.1f} % of all parameters"
+    return f"{taken}; dense: {parts}" if parts else taken
 
 
 def survey(model: nn.Module, where: Where = None, *, trained: bool = False) -> Survey:
@@ -75,10 +76,10 @@ def survey(model: nn.Module, where: Where = None, *, trained: bool = False) -> S
     model
         Any module.
     where
-        Names to take: a glob, several, or a predicate of the name. Embeddings, output layers tied to one and depthwise
-        convolutions are taken only by a glob that names nothing else.
+        Which names: a glob, several globs, or a predicate of the name. Embeddings, output layers tied to one and
+        depthwise convolutions are included only by a glob that matches nothing else.
     trained
-        Leave weights that don't require a gradient.
+        Skip weights that don't require a gradient.
     """
     weights = all_weights(model)
     reasons = {name: reason_to_leave(weight, trained) for name, weight in weights.items()}
@@ -94,7 +95,7 @@ def survey(model: nn.Module, where: Where = None, *, trained: bool = False) -> S
 
 
 def named(glob: str, usual: Sequence[str], special: Sequence[str]) -> list[str]:
-    """The weights that a glob names: usual ones, else those that are left unless they are named."""
+    """The weights that a glob matches: usual ones, else those that stay dense unless they are named."""
     try:
         return by_layer(glob, usual)
     except ValueError:
@@ -106,7 +107,7 @@ def named(glob: str, usual: Sequence[str], special: Sequence[str]) -> list[str]:
 
 
 def reason_to_leave(weight: Weight, trained: bool) -> str | None:
-    """Why a weight is left; None if it is taken."""
+    """Why a weight stays dense; None if it is made sparse."""
     if len(weight.shape) < 2:
         return VECTOR
     if any(is_embedding(module) for module, _ in weight.places):
@@ -119,7 +120,7 @@ def reason_to_leave(weight: Weight, trained: bool) -> str | None:
         linear = (isinstance(module, LAYERS) or is_conv1d(module)) and own == "weight"
         attention = isinstance(module, nn.MultiheadAttention) and own.endswith("proj_weight")
         if not (linear or attention or is_experts(module, weight.shape)):
-            return f"of a {dense_class(module).__name__}, which isn't known"
+            return f"parameters of {dense_class(module).__name__}, which is not supported"
         if 1 < getattr(module, "groups", 1) == getattr(module, "in_channels", 0):
             return DEPTHWISE
     return FROZEN if trained and not weight.parameter.requires_grad else None

@@ -1,11 +1,11 @@
-"""Models: making them sparse, saying what they hold, training them on several machines."""
+"""Models: making them sparse, packing and describing them, and training them on several machines."""
 
 from gossamer.models import hf as hf
 from gossamer.models import serve as serve
 from gossamer.models import steps as steps  # its hooks look after sparse weights around optimizer steps
 from gossamer.models.builder import SparsityBuilder
 from gossamer.models.deploy.deploy import DeployError, deploy
-from gossamer.models.distributed import reduce_values, synchronize_
+from gossamer.models.distributed import reduce_in_order, reduce_values, synchronize_
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
 from gossamer.models.group import group_
@@ -27,5 +27,6 @@ __all__ = [
     "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample",
     "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight",
     "all_weights", "count_flops", "densify_", "deploy", "fuse_", "group_", "hold_", "pack_", "quantize_",
-    "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary", "synchronize_",
+    "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary",
+    "synchronize_",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""SparsityBuilder: say for each weight and activation of a model how it and its gradient are made sparse."""
+"""SparsityBuilder: define for each weight and activation of a model how it and its gradient are made sparse."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ Step = Callable[[nn.Module], Change]  # chooses, and returns what changes the mo
 
 
 class SparsityBuilder:
-    """Make a sparse model out of an existing one, weight by weight and activation by activation.
+    """Make a model sparse, weight by weight and activation by activation.
 
-    Names are those of ``named_parameters()`` for weights and ``named_modules()`` for activations; globs mean all that
-    match, and an unknown name is an error that shows the near misses.
+    Names are those of ``named_parameters()`` for weights and ``named_modules()`` for activations. Globs select all that
+    match; for an unknown name, the error lists similar names.
 
     Parameters
     ----------
     model
         Any module.
     inplace
-        False leaves the model as it is, and makes a sparse copy. True makes the model itself sparse; its parameters
-        stay the same objects.
+        False makes a sparse copy and doesn't change the model. True makes the model itself sparse; its parameters stay
+        the same objects.
     optimizer
-        One that trains the model already, with ``inplace=True``: what it remembers of the weights is made sparse with
-        them. (Without it, that happens before the optimizer's next step.)
+        With ``inplace=True``: an optimizer that already trains the model. Its state is made sparse together with the
+        weights. (Otherwise this happens before the optimizer's next step.)
 
     Examples
     --------
@@ -81,15 +81,15 @@ class SparsityBuilder:
         name
             Parameter name or glob.
         initial_sparsifier
-            What chooses the values that stay at the start; keep-all by default.
+            Selects the values to keep at the start; keeps all by default.
         inline_sparsifier, tmp_format, external_sparsifier
-            What chooses again while the model trains (first inline into the temporary format, then external). Without
-            them, or if they keep all, and without ``every``, the pattern is fixed from the start.
+            Select new positions during training (first inline into the temporary format, then external). Without them,
+            or if they keep all, and without ``every``, the pattern is fixed.
         out_format
             ``gs.Masked()`` by default.
         every
-            Choose again after this number of optimizer steps (1 if there is an inline or external sparsifier); with
-            ``every`` alone, by the initial sparsifier.
+            Select new positions after this number of optimizer steps (1 if there is an inline or external sparsifier).
+            With ``every`` alone, the initial sparsifier is used.
         """
         initial = as_sparsifier(KeepAll() if initial_sparsifier is None else initial_sparsifier)
         format = Masked() if out_format is None else as_format(out_format)
@@ -121,7 +121,7 @@ class SparsityBuilder:
         external_sparsifier: Any = None,
         out_format: Format | None = None,
     ) -> None:
-        """Choose the format of the gradients of weights; by default a sparse weight's gradient has its own pattern."""
+        """Set the format of the gradients of weights; by default the gradient of a sparse weight has its pattern."""
         spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
 
         def step(model: nn.Module, target: str) -> Change:
@@ -137,11 +137,11 @@ class SparsityBuilder:
         external_sparsifier: Any = None,
         out_format: Format | None = None,
     ) -> None:
-        """Make activations sparse: the output of a module, or of one operator inside it as ``"module:add"``.
+        """Make activations sparse: the output of a module, or of one operator inside it, as ``"module:add"``.
 
         ``":add"`` is an operator of the model itself.
 
-        :meth:`intermediates` lists the names that a model has.
+        :meth:`intermediates` lists the names of a model.
         """
         spec = Output.of((inline_sparsifier, tmp_format, external_sparsifier, out_format))
         self._add_interm("interm", name, spec, gradient=False)
@@ -173,7 +173,7 @@ class SparsityBuilder:
     def get_sparse_model(self) -> nn.Module:
         """Return the sparse model: a copy, or the model itself with ``inplace=True``.
 
-        All weights are chosen before the first one is changed, so that a model isn't left half sparse by an error.
+        All positions are selected before the first weight is changed, so an error doesn't leave the model half sparse.
         """
         model = self._model if self._inplace else copy.deepcopy(self._model)
         kinds = ("weight", "weight_grad", "interm", "interm_grad")

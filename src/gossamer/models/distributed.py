@@ -1,4 +1,4 @@
-"""Several machines: DDP that sends the values of sparse gradients, and nothing else of them."""
+"""Several machines: DDP that sends only the values of sparse gradients."""
 
 # No postponed annotations here: DDP reads the types of a communication hook when it is registered.
 
@@ -15,10 +15,10 @@ from gossamer.models.weights import sparse_weights
 
 
 def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """Average gradients over the ranks; of a sparse parameter only the values at its stored positions are sent.
+    """Average gradients over the ranks; for a sparse parameter, only the values at its stored positions are sent.
 
-    A communication hook for ``DistributedDataParallel``. (Plain DDP is right too: it sends a sparse gradient as a dense
-    one.) Patterns must be the same on all ranks: see :func:`synchronize_`.
+    A communication hook for ``DistributedDataParallel``. (Plain DDP is correct too, but sends sparse gradients as dense
+    ones.) Patterns must be the same on all ranks: see :func:`synchronize_`.
 
     Parameters
     ----------
@@ -47,6 +47,47 @@ def reduce_values(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.
     return dist.all_reduce(sent, group=group, async_op=True).get_future().then(spread)
 
 
+def reduce_in_order(state: Any, bucket: GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average gradients like :func:`reduce_values`, but add the ranks in a fixed order, so that restarts are bitwise
+    exact.
+
+    The order in which ``all_reduce`` adds three or more ranks depends on a value's place in its bucket, and DDP
+    arranges its buckets differently after the first step. So a resumed job adds in another order than one that was
+    never stopped. Here each rank gets its share of the values of all ranks, adds them in order, and sends the sums: as
+    many bytes as ``all_reduce``, but without overlap with the backward pass.
+
+    Parameters
+    ----------
+    state
+        A process group, or None for the default one.
+    bucket
+        What DDP hands over.
+
+    Examples
+    --------
+    >>> import gossamer as gs
+    >>> def wrap(model):
+    ...     ddp = torch.nn.parallel.DistributedDataParallel(gs.nn.synchronize_(model))
+    ...     ddp.register_comm_hook(None, gs.nn.reduce_in_order)
+    ...     return ddp
+    """
+    group: Any = state or dist.group.WORLD
+    buffer, kept, ranks = bucket.buffer(), _kept(bucket), group.size()
+    sent = buffer if kept is None else buffer[kept]
+    share = -(-sent.numel() // ranks)
+    padded = torch.nn.functional.pad(sent, (0, share * ranks - sent.numel()))
+    parts = torch.empty_like(padded)
+    dist.all_to_all_single(parts, padded, group=group)
+    first, *others = parts.view(ranks, share)
+    for part in others:
+        first += part
+    dist.all_gather(list(padded.view(ranks, share)), first.div_(ranks), group=group)
+    reduced = padded[: sent.numel()]
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(reduced if kept is None else buffer.zero_().index_put_((kept,), reduced))
+    return done
+
+
 def _kept(bucket: GradBucket) -> Tensor | None:
     """Places in the bucket that are sent: all of a dense parameter, the stored positions of a sparse one."""
     parameters = bucket.parameters()
@@ -67,17 +108,17 @@ def _whole(parameter: MaskedParameter) -> bool:
 
 
 def synchronize_(model: nn.Module, source: int = 0, group: Any = None) -> nn.Module:
-    """Give the sparse parameters of all ranks the pattern and the values of one rank, in place.
+    """Copy the patterns and values of one rank's sparse parameters to all ranks, in place.
 
-    DDP makes the values of all ranks equal when it wraps a model, but it knows nothing of patterns: call this first,
-    unless every rank chose the same ones (the same weights, or the same seed).
+    DDP copies the values to all ranks when it wraps a model, but doesn't know about patterns. Call this first, unless
+    all ranks have the same patterns (from the same weights or the same seed).
 
     Parameters
     ----------
     model
         The model, with the same parameters in the same formats on every rank.
     source
-        The rank whose patterns count.
+        The rank whose patterns are used.
     group
         A process group; the default one if None.
 

@@ -24,7 +24,7 @@ from gossamer.kernels.int8.weight import Range, parts, range_of, rounded, with_r
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.observe import observe
-from gossamer.models.surgery import made_sparse, put
+from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
 
 _linear = torch.ops.gossamer.int8_linear.default
@@ -174,7 +174,7 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
     """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
     if not weights:
-        raise ValueError(f"{type(model).__name__} has no linear layer on a CPU with a weight of its own")
+        raise ValueError(f"{type(model).__name__} has no linear layer on a CPU whose weight is not tied")
     names = chosen(weights, where)
     layers = [module for name in names for module, _ in weights[name].places]
     ranges = {} if calibration is None else observe(model, layers, calibration)
@@ -184,13 +184,7 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
             if module in ranges:
                 layer.packed = with_range(layer.packed, ranges[module])
             made[id(module)] = layer
-    for path, module in list(model.named_modules(remove_duplicate=False)):
-        if id(module) in made and not path:
-            return made[id(module)]
-        if id(module) in made:
-            put(model, path, made[id(module)])
-    made_sparse(model)
-    return model
+    return put_all(model, made)
 
 
 @torch.no_grad()

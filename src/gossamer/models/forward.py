@@ -19,6 +19,7 @@ from gossamer.formats import Dense, Format, Structure
 from gossamer.kernels import product as kernels
 from gossamer.kernels.product import Product
 from gossamer.models.held import Held
+from gossamer.models.routed import for_experts, is_routed
 from gossamer.models.stored import structure_of, transforming
 from gossamer.ops.convolution import conv2d, convolve, takes_conv2d
 from gossamer.ops.linear import linear_sparse
@@ -44,6 +45,8 @@ def for_layer(layer: type[nn.Module]) -> Forward | None:
         return _conv2d(own)
     if (layer.__module__, layer.__qualname__) == ("transformers.pytorch_utils", "Conv1D"):
         return _conv1d_of_transformers(own)
+    if is_routed(layer):
+        return for_experts(own)
     return None
 
 
@@ -112,8 +115,8 @@ def _conv2d(own: Forward) -> Forward:
         if not is_compiling() or not _is_plain(self, held) or self.padding_mode != "zeros":
             return own(self, input)
         sizes = (self.stride, self.padding, self.dilation)
-        by_patches = takes_conv2d(input, held.shape, *sizes, self.groups) is None
-        if not by_patches or not _by(F.conv2d, conv2d, held.format):
+        by_patches = takes_conv2d(input, held.shape, *sizes) is None
+        if self.groups != 1 or not by_patches or not _by(F.conv2d, conv2d, held.format):
             return own(self, input)
         x, values, bias = _operands(self, input)
         return convolve(x, values, self.structure_of("weight"), bias, *sizes)

@@ -1,4 +1,4 @@
-"""Packed layers in a row: activations inside their kernels, and no transposes between them."""
+"""Consecutive packed layers: activations in their kernels, and no transposes between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MANY = 64
 
 
 class FusedLinear(nn.Linear):
-    """A linear layer that applies its activation: what :func:`fuse_` lets a packed one become.
+    """A linear layer that also applies an activation; created by :func:`fuse_`.
 
     Examples
     --------
@@ -45,10 +45,10 @@ class FusedLinear(nn.Linear):
 
 
 def fuse_(model: nn.Module) -> nn.Module:
-    """Let packed V:N:M layers of every ``nn.Sequential`` apply the activation that follows, in place.
+    """Fuse packed V:N:M layers of every ``nn.Sequential`` with the activation that follows, in place.
 
-    The activation's module becomes ``nn.Identity``, so names stay. Of two or more such layers in a row, the first gives
-    many tokens on in feature-major order, which the others keep, and the last gives them back in torch's own.
+    The activation's module becomes ``nn.Identity``, so names don't change. With two or more such layers in a row and
+    many tokens, the first one converts to feature-major order, the others keep it, and the last one converts back.
 
     Examples
     --------

@@ -1,9 +1,8 @@
-"""Quantized layers that read the same input, such as q, k and v, computed by one launch.
+"""Quantized layers that read the same input, such as q, k and v, computed in one launch.
 
-A :class:`Group` holds the weights of its layers as one, and the layers hold nothing of their own: the first one that is
-called computes for all of them, and the others find their part ready when they are called with the same tensor. To
-everyone else they stay layers of their own: ``state_dict``, ``gs.save`` and ``save_pretrained`` see each with its
-arrays, which are copied out when they are asked for.
+A :class:`Group` stores the weights of its layers together. The first layer that is called computes for all of them, and
+the others return their part when they are called with the same tensor. For everything else they are separate layers:
+``state_dict``, ``gs.save`` and ``save_pretrained`` get the arrays of each, which are copied on access.
 """
 
 from __future__ import annotations
@@ -117,16 +116,16 @@ def _steps(layout: Layout, cols: int) -> int:
 
 
 def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
-    """Let quantized layers that read the same input compute by one launch; in place. :func:`gossamer.pack_` calls it.
+    """Combine quantized layers that read the same input into one launch, in place. :func:`gossamer.pack_` calls this.
 
-    Layers go together if each example calls them one after the other with the very same tensor, if they have no bias
-    and one layout, 2:4, dense, or V:N:M with the same columns. Until they are moved apart (``state_dict`` loaded, or
-    packed again), they hold their weights together. Their outputs are slices of one tensor.
+    Layers are combined if each example calls them one after the other with the same tensor, and if they have no bias
+    and the same layout: 2:4, dense, or V:N:M with the same columns. Their weights are stored together until they are
+    separated again (by loading a ``state_dict``, or packing again). Their outputs are slices of one tensor.
 
     Parameters
     ----------
     model
-        With layers of :func:`gossamer.quantize_`.
+        A model with layers of :func:`gossamer.quantize_`.
     example_inputs
         As for :func:`gossamer.pack_`.
 

@@ -119,7 +119,7 @@ def quantize(weight: SparseTensor) -> Quantized:
         raise TypeError(f"a packed weight is needed, not one in {format}: call gs.pack_ first")
     values = weight._values.detach().float()
     if not bool(torch.isfinite(values).all()):
-        raise ValueError("the weight holds values that are not finite: they have no int8")
+        raise ValueError("the weight has values that are not finite, which int8 can't represent")
     rows, cols = format.matrix_sizes(weight._dense_shape)
     keys, where = weight._structure.entries()
     row = keys % rows if format.order is not None else keys // max(cols, 1)

@@ -32,9 +32,9 @@ _DATA: Any = torch.Tensor.data
 
 
 class MaskedParameter(nn.Parameter):
-    """A dense parameter with a mask: zero where the mask is False, and kept so while it trains.
+    """A dense parameter with a mask. It is zero where the mask is False, and stays zero there in training.
 
-    Made by :func:`gossamer.sparsify_`. It answers what a :class:`gossamer.SparseTensor` answers, and is otherwise a
+    Created by :func:`gossamer.sparsify_`. It has the attributes of a :class:`gossamer.SparseTensor`, and is otherwise a
     plain tensor.
 
     Examples
@@ -65,7 +65,7 @@ class MaskedParameter(nn.Parameter):
             return  # the module is being moved, and settles its weights when it is done
         if bool((value != 0).logical_and_(~mask).any()):
             warnings.warn(
-                "a masked weight was given values outside its mask, which were cleared: call gs.densify_ first "
+                "values outside the mask of a masked weight were set to zero: call gs.densify_ first "
                 "to keep them (merging an adapter into a sparse weight does this)",
                 stacklevel=2,
             )
@@ -149,6 +149,21 @@ if MaskedParameter not in optimizers._foreach_supported_types:
     optimizers._foreach_supported_types.append(MaskedParameter)
 
 
+def exchange_memory(parameter: Tensor, values: Tensor) -> Tensor:
+    """Let a parameter have other memory of the same shape, unmasked; return the values that it had.
+
+    Examples
+    --------
+    >>> import torch
+    >>> parameter = torch.nn.Parameter(torch.zeros(2))
+    >>> exchange_memory(parameter, torch.ones(2)), parameter.tolist()
+    (tensor([0., 0.]), [1.0, 1.0])
+    """
+    before: Tensor = _DATA.__get__(parameter)
+    _DATA.__set__(parameter, values)
+    return before
+
+
 def settle(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) -> None:
     """See that a parameter of a module knows its home, and is cleared by the mask that the module has now.
 
@@ -191,9 +206,13 @@ def _move_in(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) 
 def clear(parameter: Tensor, mask: Tensor) -> None:
     """Put zeros into a parameter, and into its gradient, where the mask is False."""
     cleared(parameter.data, mask, inplace=True)
-    grad = GRAD.__get__(parameter)
-    if grad is not None and grad.layout == torch.strided and not isinstance(grad, SparseTensor):
+    grad, home = GRAD.__get__(parameter), home_of(parameter)
+    if grad is None or grad.layout != torch.strided or isinstance(grad, SparseTensor):
+        return
+    if home is None or home.owns(grad):
         cleared(grad.data, mask, inplace=True)
+    else:  # somebody else's: it is left as it is, and cleared in a copy
+        GRAD.__set__(parameter, cleared(grad.detach(), mask))
 
 
 @untraced

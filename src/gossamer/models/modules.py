@@ -32,7 +32,7 @@ from gossamer.ops.sparsified import Output
 
 
 class SparseModule(nn.Module):
-    """Base of the classes that modules with sparse weights have.
+    """Base class of modules with sparse weights.
 
     Examples
     --------

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
+from gossamer.models.experts import is_experts
 from gossamer.models.modules import dense_class
 from gossamer.models.weights import Weight, all_weights
 
@@ -64,6 +65,8 @@ def layer_weights(model: nn.Module) -> dict[str, Weight]:
 def _is_layer(module: nn.Module, name: str) -> bool:
     if isinstance(module, nn.MultiheadAttention):
         return name.endswith("proj_weight")
+    if is_experts(module, getattr(module, name).shape):
+        return True
     return name == "weight" and (isinstance(module, LAYERS) or inputs_first(module))
 
 

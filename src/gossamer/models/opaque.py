@@ -13,18 +13,18 @@ from gossamer.models.weights import all_weights
 
 
 def hold_(module: nn.Module, weight: Opaque, name: str = "weight") -> nn.Module:
-    """Let a layer compute with a weight of your own class, in place; return the layer.
+    """Give a layer a weight of your own class, in place; return the layer.
 
-    The weight that the layer had, dense or sparse, is given up: make the optimizer afterwards.
+    The layer's old weight is discarded, so create the optimizer afterwards.
 
     Parameters
     ----------
     module
-        A layer of any kind that reads its weight as ``self.weight``.
+        Any layer that reads its weight as ``self.weight``.
     weight
-        Of the same shape as what the layer has.
+        A weight of the same shape.
     name
-        Of the weight in the layer.
+        Name of the weight in the layer.
 
     Examples
     --------

@@ -16,7 +16,7 @@ from gossamer.models.int8 import quantize_weights_
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.quantized import QuantizedLinear, empty_layer
-from gossamer.models.surgery import made_sparse, put
+from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
 from gossamer.patterns import NM, VNM, recognise
 
@@ -32,16 +32,16 @@ def quantize_(
     *,
     where: Where = None,
 ) -> nn.Module:
-    """Let linear layers hold weights, and compute with activations, of fewer bits; in place, for inference.
+    """Quantize linear layers in place, for inference: weights, and usually activations, in fewer bits.
 
-    A weight that is tied to an embedding stays. Call :func:`gossamer.pack_` afterwards, to measure how the bytes of
-    each layer are best arranged.
+    A weight that is tied to an embedding is not quantized. Call :func:`gossamer.pack_` afterwards: it measures which
+    layout of each layer is fastest.
 
     Parameters
     ----------
     model
-        Dense, or sparse in any format. For ``"int8 weights"`` packed, by :func:`gossamer.pack_` or
-        ``format=gs.formats.PackedCSR()``; layers that are not packed stay.
+        Dense, or sparse in any format. For ``"int8 weights"`` it must be packed, by :func:`gossamer.pack_` or
+        ``format=gs.formats.PackedCSR()``; layers that are not packed don't change.
     how
         ``"int8 weights"``: the values of packed layers, with activations and sums in float32
         (:class:`gossamer.models.Int8Linear`). For a CPU.
@@ -53,22 +53,22 @@ def quantize_(
         ``"all"`` run on sparse tensor cores of compute capability 9.0; dense layers and all other patterns, and other
         GPUs, multiply dense e4m3 (``torch._scaled_mm``), zeros included.
 
-        ``"int4"``: the weights of layers that keep 2 of each 4 or more, V:N:M; others stay. Activations stay as they
-        are. For few tokens, which are bound by bytes; compute capability 8.0 and later.
+        ``"int4"``: the weights of 2:4 and V:N:M layers; other layers and the activations don't change. For few tokens,
+        where memory bandwidth is the limit; compute capability 8.0 and later.
 
-        ``"fp8"`` and ``"int4"`` also work on a CPU, slowly: for tests, and to prepare a model that moves to a GPU.
+        ``"fp8"`` and ``"int4"`` also work on a CPU, slowly: for tests, and to prepare a model for a GPU.
     calibration
         For ``"int8"`` on a CPU: batches, each a tensor, a tuple of positional or a dict of keyword arguments of the
-        model. Activations of a layer are then rounded in one fixed range, from the smallest to the largest value that
-        the layer has seen; others saturate. It saves a look at each token, and is less exact. Without, each token has
-        its own range. A layer that no batch reaches has none either.
+        model. The activations of a layer are then rounded in one fixed range, from its smallest to its largest input in
+        the batches; values outside saturate. This is a little faster and less exact. Without it, or if no batch reaches
+        a layer, each token has its own range.
     where
-        Names to take: a glob, several, or a predicate of the name; all by default.
+        Which names: a glob, several globs, or a predicate of the name; all by default.
 
     Returns
     -------
     nn.Module
-        The same model; a layer that is the model itself can't be replaced in place, and comes back as another.
+        The same model; if the model is itself a linear layer, its replacement.
 
     Examples
     --------
@@ -98,16 +98,10 @@ def quantize_(
     if calibration is not None:
         raise ValueError("calibration is for a CPU: on a GPU each token has its own range")
     if not weights:
-        raise ValueError(f"{type(model).__name__} has no linear layer with a weight of its own")
+        raise ValueError(f"{type(model).__name__} has no linear layer whose weight is not tied")
     taken = {name: weights[name] for name in chosen(weights, where)}
     made = _quantized_layers(taken, how)
-    for path, module in list(model.named_modules(remove_duplicate=False)):
-        if id(module) in made and not path:
-            return made[id(module)]
-        if id(module) in made:
-            put(model, path, made[id(module)])
-    made_sparse(model)
-    return model
+    return put_all(model, made)
 
 
 def _quantized_layers(weights: Mapping[str, Weight], how: Numbers) -> dict[int, nn.Module]:
@@ -122,7 +116,7 @@ def _quantized_layers(weights: Mapping[str, Weight], how: Numbers) -> dict[int, 
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
     if not made:
-        raise ValueError('"int4" is for layers that keep 2 of each 4 or more (2:4, V:N:M), and none here does')
+        raise ValueError('"int4" is only for 2:4 and V:N:M layers, and there are none')
     return made
 
 

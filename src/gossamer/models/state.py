@@ -20,6 +20,7 @@ from gossamer.core.values import scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
 from gossamer.models.home import home_of
+from gossamer.models.own_state import factored, restart, unfactored
 
 #: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.
 KEEP_ZEROS = frozenset(
@@ -67,22 +68,25 @@ def follow_all(optimizer: Optimizer) -> None:
     now = (_count, *map(id, parameters))
     if _followed.get(optimizer) == now:
         return
-    for parameter in parameters:
-        follow(optimizer, parameter)
+    followed = [follow(optimizer, parameter) for parameter in parameters]
+    if isinstance(optimizer, torch.optim.LBFGS) and any(followed):
+        restart(optimizer)
     _followed[optimizer] = now
 
 
-def follow(optimizer: Optimizer, parameter: Tensor) -> None:
-    """Move the state of a parameter, if it has changed since an optimizer last saw it."""
+def follow(optimizer: Optimizer, parameter: Tensor) -> bool:
+    """Move the state of a parameter, if it has changed since an optimizer last saw it; return whether it has."""
     moves = _moves.get(parameter)
     if moves is None:
-        return
+        return False
     if optimizer not in moves.seen:
         optimizer.register_load_state_dict_post_hook(_loaded)
         moves.seen[optimizer] = moves.first
-    if moves.seen[optimizer] is not moves.now:
-        move_state(optimizer, parameter, moves.seen[optimizer], moves.now)
-        moves.seen[optimizer] = moves.now
+    if moves.seen[optimizer] is moves.now:
+        return False
+    move_state(optimizer, parameter, moves.seen[optimizer], moves.now)
+    moves.seen[optimizer] = moves.now
+    return True
 
 
 def _loaded(optimizer: Optimizer) -> None:
@@ -105,9 +109,16 @@ def _clear(state: dict[str, Any], parameter: Tensor, mask: Tensor) -> None:
 def move_state(optimizer: Optimizer, parameter: Tensor, before: Structure | None, now: Structure | None) -> None:
     """Bring the state of one parameter from one structure to another; None stands for dense."""
     state = optimizer.state.get(parameter)
-    for name, value in (state or {}).items():
+    if not state:
+        return
+    adafactor = isinstance(optimizer, torch.optim.Adafactor)
+    if adafactor:
+        unfactored(state)
+    for name, value in state.items():
         if isinstance(value, Tensor) and value.dim() > 0 and type(value) in (Tensor, SparseTensor):
-            state[name] = _moved_value(name, value, before, now)  # type: ignore[index]
+            state[name] = _moved_value(name, value, before, now)
+    if adafactor:
+        factored(state)
 
 
 def _moved_value(name: str, value: Tensor, before: Structure | None, now: Structure | None) -> Tensor:

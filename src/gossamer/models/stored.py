@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -109,7 +110,7 @@ def read(module: nn.Module, name: str, held: Held) -> Tensor:
     for mark, value in values.__dict__.items():  # what others have noted on the parameter, such as transformers
         if mark != "home":
             setattr(weight, mark, value)
-    weight._owner = Owner(module, name)
+    weight._owner, weight._is_weight = Owner(module, name), True
     return weight
 
 
@@ -127,7 +128,8 @@ def store(module: nn.Module, name: str, values: Tensor, structure: Structure) ->
     if structure.format != held.format:
         raise ValueError(f"{name} is stored in {held.format}; a pattern in {structure.format} can't take its place")
     assert parameter is not None
-    moved(parameter, structure_of(module, name, held), structure)
+    with suppress(ValueError):  # after to_empty the arrays hold anything, and no optimizer has seen them
+        moved(parameter, structure_of(module, name, held), structure)
     set_data(parameter, values)
     for array, tensor in structure.arrays.items():
         module._buffers[f"{name}_{array}"] = tensor

@@ -1,4 +1,4 @@
-"""What a model holds, and what it computes: gs.summary and gs.count_flops."""
+"""The contents of a model, and its operations: gs.summary and gs.count_flops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What :func:`gossamer.summary` found; print it, or read ``rows``.
+    """The result of :func:`gossamer.summary`; print it, or read ``rows``.
 
     Examples
     --------
@@ -43,7 +43,7 @@ class Summary:
 
     @property
     def density(self) -> float:
-        """Stored values over all, of the whole model."""
+        """Share of the model's values that are stored."""
         total = sum(torch.Size(r.shape).numel() for r in self.rows)
         return sum(r.density * torch.Size(r.shape).numel() for r in self.rows) / max(total, 1)
 
@@ -61,7 +61,10 @@ class Summary:
         from rich.console import Console  # a tenth of gossamer's import time, for a table that few look at
         from rich.table import Table
 
-        table = Table("parameter", "shape", "format", title=None)
+        table = Table(title=None)
+        table.add_column("parameter", overflow="fold")  # names are complete, on two lines if they are long
+        table.add_column("shape")
+        table.add_column("format")
         for column in ("sparsity", "kB", "of dense"):
             table.add_column(column, justify="right")
         for r in self.rows:
@@ -71,7 +74,7 @@ class Summary:
         share = self.bytes / max(self.dense_bytes, 1)
         table.add_section()
         table.add_row("all", "", "", f"{1 - self.density:.1%}", f"{self.bytes / 1e3:,.1f}", f"{share:.2f}x")
-        console = Console(width=120)
+        console = Console(width=120, force_jupyter=False)
         with console.capture() as captured:
             console.print(table)
         return captured.get().rstrip()
@@ -117,7 +120,7 @@ def _row(name: str, weight: Weight) -> Row:
 
 @dataclass(frozen=True)
 class Flops:
-    """Multiplications and additions of one forward pass: with the sparsity, and if all weights were dense."""
+    """Multiplications and additions of one forward pass: with sparse weights, and if all weights were dense."""
 
     sparse: int
     dense: int
@@ -130,7 +133,7 @@ class Flops:
 
 
 def count_flops(model: nn.Module, inputs: Any) -> Flops:
-    """Count the operations of the linear and convolution layers in one forward pass (2 a weight and token).
+    """Count the operations of the linear and convolution layers in one forward pass (2 per weight and token).
 
     Parameters
     ----------

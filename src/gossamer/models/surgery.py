@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,9 +10,10 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.models import hf
+from gossamer.models.experts import as_rows, experts_hold_inputs_first, from_rows, is_experts
 from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
 from gossamer.models.opaque import opaque_weights, release_opaque
-from gossamer.models.weights import Weight, sparse_weights
+from gossamer.models.weights import Weight, all_weights, sparse_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
@@ -20,7 +22,7 @@ How = Pattern | Sparsifier | str | None
 
 
 def made_sparse(model: nn.Module) -> None:
-    """Note that weights of this model are sparse now: transformers has to know how to save it."""
+    """Note that weights of this model are sparse now, so that transformers can save it."""
     hf.attach(model)
 
 
@@ -29,23 +31,23 @@ def sparsify_(
 ) -> nn.Module:
     """Make the weights of a model sparse, in place.
 
-    The weights of linear and convolution layers (and the projections of ``nn.MultiheadAttention``) are taken;
-    embeddings, norms and biases stay as they are, and so does an output layer that is tied to an embedding, unless
-    ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also where it is held the
-    other way round (Conv1D of transformers). A parameter keeps its identity: optimizers, tied weights and
-    references to it continue as before. On an error nothing has changed.
+    This includes the weights of linear and convolution layers, and the projections of ``nn.MultiheadAttention``.
+    Embeddings, norms and biases don't change, and neither does an output layer that is tied to an embedding, unless
+    ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also if it is stored
+    transposed (Conv1D of transformers). The parameter objects stay the same, so optimizers, tied weights and references
+    keep working. If there is an error, nothing has changed.
 
     Parameters
     ----------
     model
         Any module.
     how
-        A pattern, its short form, a sparsifier, or ``{glob of names: pattern or None}`` where the first glob that fits
-        a parameter or its layer decides, and None leaves it dense.
+        A pattern, its short form, a sparsifier, or ``{glob of names: pattern or None}``: the first glob that matches a
+        parameter or its layer decides, and None keeps it dense.
     where
-        Names to take: a glob, several, or a predicate of the name; all by default.
+        Which names: a glob, several globs, or a predicate of the name; all by default.
     format
-        ``gs.Masked()`` by default: as fast as dense, right for training.
+        ``gs.Masked()`` by default: as fast as dense, for training.
 
     Returns
     -------
@@ -62,6 +64,8 @@ def sparsify_(
     """
     format = Masked() if format is None else as_format(format)
     weights = layer_weights(model)
+    if where is None:
+        _tell_parametrized(model)
     if not weights:
         raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
     names = chosen(weights, where)
@@ -70,22 +74,58 @@ def sparsify_(
         if not names:
             raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
     plan = _plan(how, names)
+    _refuse_foreign(weights, plan)
     made: dict[str, Tensor] = {}
     for sparsifier in dict.fromkeys(plan.values()):
         same = [n for n, s in plan.items() if s == sparsifier]
         dense = {n: weights[n].dense() for n in same}
-        turned = {n for n in same if inputs_first(weights[n].module)}
-        masks = sparsifier.mask_many({n: w.t() if n in turned else w for n, w in dense.items()})
+        masks = sparsifier.mask_many({n: _by_outputs(weights[n], w) for n, w in dense.items()})
         for n in same:
-            made[n] = apply_mask(dense[n], masks[n].t() if n in turned else masks[n], format)
+            made[n] = apply_mask(dense[n], _as_stored(weights[n], masks[n]), format)
     for name, tensor in made.items():
         weights[name].become(tensor, format=format)
     made_sparse(model)
     return model
 
 
+def _by_outputs(weight: Weight, dense: Tensor) -> Tensor:
+    """Return a weight with its outputs first, where its module stores it in another way."""
+    if is_experts(weight.module, weight.shape):
+        return as_rows(dense, experts_hold_inputs_first(weight.module))
+    return dense.t() if inputs_first(weight.module) else dense
+
+
+def _as_stored(weight: Weight, mask: Tensor) -> Tensor:
+    if is_experts(weight.module, weight.shape):
+        return from_rows(mask, weight.shape, experts_hold_inputs_first(weight.module))
+    return mask.t() if inputs_first(weight.module) else mask
+
+
+def _tell_parametrized(model: nn.Module) -> None:
+    """Warn of weights that are computed from others at each call: nothing can be made sparse there."""
+    left = [n for n, w in all_weights(model).items() if ".parametrizations." in f".{n}" and len(w.shape) > 1]
+    if left:
+        shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
+        warnings.warn(
+            f"left dense: {shown}, from which a parametrization (weight_norm, spectral_norm) computes a weight; "
+            f"call torch.nn.utils.parametrize.remove_parametrizations first",
+            stacklevel=3,
+        )
+
+
 def _is_embedding(weight: Weight) -> bool:
     return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module, _ in weight.places)
+
+
+def _refuse_foreign(weights: Mapping[str, Weight], plan: Mapping[str, Sparsifier]) -> None:
+    """Raise TypeError for a tensor of another library: its values can't be chosen among."""
+    for name in plan:
+        if weights[name].foreign:
+            kind = type(weights[name].parameter)
+            raise TypeError(
+                f"{name} is a {kind.__module__.partition('.')[0]} {kind.__name__}. Make it sparse before it is "
+                f"quantized, or leave it dense: {{{name!r}: None, '*': ...}}"
+            )
 
 
 def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifier]:
@@ -124,9 +164,28 @@ def densify_(model: nn.Module) -> nn.Module:
 
 
 def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Let a module of a model be another."""
+    """Replace a module of a model."""
     path, _, last = name.rpartition(".")
     setattr(model.get_submodule(path), last, module)
+
+
+def put_all(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
+    """Replace modules of a model, by their ``id``; return the model, or its replacement.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.ReLU())
+    >>> put_all(model, {id(model[0]): torch.nn.GELU()})[0], put_all(model[1], {id(model[1]): torch.nn.SiLU()})
+    (GELU(approximate='none'), SiLU())
+    """
+    for path, module in list(model.named_modules(remove_duplicate=False)):
+        if id(module) in made and not path:
+            return made[id(module)]
+        if id(module) in made:
+            put(model, path, made[id(module)])
+    made_sparse(model)
+    return model
 
 
 def sparse_parameters(model: nn.Module) -> dict[str, Any]:

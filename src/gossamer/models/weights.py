@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, Structure
@@ -71,6 +72,14 @@ class Weight:
     def is_sparse(self) -> bool:
         """Is it masked or stored?"""
         return not isinstance(self.format, Dense)
+
+    @property
+    def foreign(self) -> bool:
+        """Is it a tensor of another library (torchao's quantized ones), which has operators of its own?"""
+        module, name = self.places[0]
+        found = module._parameters.get(name)
+        known = type(found).__module__.startswith(("torch.", "gossamer."))  # DTensor, and our own
+        return self.held is None and is_traceable_wrapper_subclass(found) and not known
 
     @property
     def shape(self) -> torch.Size:

@@ -1,12 +1,12 @@
-"""Native code: the CPU kernels, out of the wheel or built on first use by the machine's own compiler, loaded once.
+"""Native code: the CPU kernels, from the wheel or compiled at first use by the machine's compiler, loaded once.
 
-Nothing of ours is imported here: see :mod:`gossamer.native.library`.
+This package imports nothing else of gossamer: see :mod:`gossamer.native.library`.
 """
 
 from gossamer.native.build import build, compiler
 from gossamer.native.cache import BuildError, cache_dir
 from gossamer.native.ceilings import Ceilings, ceilings
-from gossamer.native.library import int8_isa, isa, load, loaded, path, why_not
+from gossamer.native.library import forget, int8_isa, isa, load, loaded, path, why_not
 
 __all__ = [
     "BuildError",
@@ -15,6 +15,7 @@ __all__ = [
     "cache_dir",
     "ceilings",
     "compiler",
+    "forget",
     "int8_isa",
     "isa",
     "load",

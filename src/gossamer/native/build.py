@@ -3,11 +3,13 @@
 A wheel brings the CPU kernels along (CMakeLists.txt). Everything else is compiled here, at first use: an editable
 install then needs no compiler, never fails without one, and rebuilds when a source changes; the library is built by
 the compiler of the machine that runs it, in a few seconds. A finished library is renamed into place, so two processes
-that build at the same time both end with a whole one.
+that build at the same time both end with a whole one. It has a digest at its end (:mod:`gossamer.native.sealed`): one
+that is damaged is built again.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
@@ -19,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from gossamer.native import cache, recipe
+from gossamer.native import cache, recipe, sealed
 from gossamer.native.cache import BuildError
 
 COMMON = recipe.flags()
@@ -29,7 +31,10 @@ NO_COMPILER = "no C++ compiler: install one (Debian: apt-get install g++), or na
 def compiler() -> list[str] | None:
     """Return the C++ compiler as the start of a command: ``$CXX``, or the first of c++, g++ and clang++; or None."""
     for name in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
-        words = shlex.split(name)
+        try:
+            words = shlex.split(name)
+        except ValueError:  # a quotation without end
+            continue
         if words and (path := shutil.which(words[0])):
             return [path, *words[1:]]
     return None
@@ -68,10 +73,12 @@ def build(
     >>> build("two", {"two": (source, [])}, []).name  # doctest: +SKIP
     'two-3f0c1a9b5e7d2468-9c41d20b.so'
     """
+    if not cache.runs_code():
+        raise BuildError(cache.NOEXEC)
     command = compiler()
     folder = cache.folder("native")
     key = _key(units, headers, stub, flags)
-    if (built := find(folder, f"{name}-{key}", command)) is not None:
+    if (built := find(folder, f"{name}-{key}", command)) is not None and sealed.whole(built, built.name):
         return built
     if command is None:
         raise BuildError(NO_COMPILER)
@@ -79,12 +86,21 @@ def build(
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix=".build-") as work:
             made = _compile(command, units, Path(work), stub, [*COMMON, *flags])
+            sealed.seal(made, target.name)
             made.chmod(0o700)
             os.replace(made, target)
         cache.trim(folder)
     except OSError as error:
         raise BuildError(f"can't write to {folder}: {error}; name another folder in $GOSSAMER_CACHE") from error
     return target
+
+
+def load_built(path: Path) -> ctypes.CDLL:
+    """Load a library that :func:`build` returned; BuildError if it was damaged since."""
+    handle = sealed.load(path, path.name)
+    if handle is None:
+        raise BuildError(f"{path} was damaged after it was built: remove it, and start again")
+    return handle
 
 
 def find(folder: Path, stem: str, command: list[str] | None) -> Path | None:
@@ -105,7 +121,7 @@ def compiler_key(command: list[str]) -> str:
 
 
 def _key(units: Mapping[str, tuple[Path, Sequence[str]]], headers: Sequence[Path], *more: object) -> str:
-    digest = hashlib.sha256(repr((COMMON, platform.machine(), more)).encode())
+    digest = hashlib.sha256(repr((COMMON, platform.machine(), "sealed", more)).encode())
     for name, (path, own) in sorted(units.items()):
         digest.update(repr((name, tuple(own))).encode() + path.read_bytes())
     for path in sorted(headers):

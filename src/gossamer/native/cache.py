@@ -9,10 +9,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import shutil
 import stat
 import time
 from pathlib import Path
 
+KINDS = ("native", "kernels", "cuda")
+_WRITTEN = (".so", ".cubin")
+_ABANDONED = 3600.0  # seconds after which a build is not under way any more
+NOEXEC = "the cache is on a file system that is mounted noexec: name another folder in $GOSSAMER_CACHE"
 LIMIT = 1 << 28  # bytes of one kind of built code; what was not used for longest is removed first
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LOG = logging.getLogger("gossamer")
@@ -29,6 +34,20 @@ def cache_dir() -> Path:
     import platformdirs  # only programs that build or measure need it
 
     return platformdirs.user_cache_path("gossamer", appauthor=False)
+
+
+def runs_code() -> bool:
+    """May code from the cache run: is its file system not mounted noexec?
+
+    Examples
+    --------
+    >>> runs_code()
+    True
+    """
+    place = cache_dir().absolute()
+    while not place.exists():
+        place = place.parent
+    return not os.statvfs(place).f_flag & os.ST_NOEXEC
 
 
 def folder(kind: str) -> Path:
@@ -75,7 +94,8 @@ def used(path: Path) -> None:
 
 
 def trim(path: Path, suffix: str = ".so") -> None:
-    """Remove the files that were not used for longest, once a folder takes more bytes than it may."""
+    """Remove what killed builds left, and the files that were not used for longest if a folder takes too many bytes."""
+    _remove_leftovers(path)
     known = []
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
@@ -92,6 +112,41 @@ def trim(path: Path, suffix: str = ".so") -> None:
         with contextlib.suppress(OSError):
             os.remove(name)
             total -= size
+
+
+def clear() -> tuple[int, int]:
+    """Remove built code and what was measured; return how many files that were, and their bytes.
+
+    Only what gossamer writes is removed: ``$GOSSAMER_CACHE`` may be a folder that holds other things.
+    """
+    root = cache_dir()
+    files = [root / "pack.json"]
+    for kind in KINDS:
+        files += [path for path in (root / kind).rglob("*") if path.suffix in _WRITTEN or _is_leftover(path)]
+    count = size = 0
+    for path in files:
+        with contextlib.suppress(OSError):
+            if path.is_dir():
+                shutil.rmtree(path)
+                continue
+            bytes_ = path.lstat().st_size
+            path.unlink()
+            count, size = count + 1, size + bytes_
+    return count, size
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove what builds that were killed an hour ago or more have left."""
+    now = time.time()
+    with contextlib.suppress(OSError):
+        for left in filter(_is_leftover, path.iterdir()):
+            with contextlib.suppress(OSError):
+                if now - left.lstat().st_mtime > _ABANDONED:
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def _is_leftover(path: Path) -> bool:
+    return path.name.startswith((".build-", ".cubin-"))
 
 
 def _owners() -> set[int]:

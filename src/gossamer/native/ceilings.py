@@ -1,4 +1,4 @@
-"""What this machine can do at most: the two lines of a roofline, measured."""
+"""The limits of this machine, measured: the two lines of a roofline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from gossamer.native.build import build
+from gossamer.native.build import build, load_built
 from gossamer.native.cache import BuildError
 from gossamer.native.library import isa
 
@@ -41,15 +41,15 @@ class Ceilings:
 
 @lru_cache(maxsize=8)
 def ceilings(threads: int = 1) -> Ceilings | None:
-    """Measure the ceilings of `threads` cores at once, in a second or so; None without a compiler or kernels.
+    """Measure the limits of `threads` cores together, in about a second; None without a compiler or kernels.
 
-    Every thread runs the same loop at the same time, and what they reach is added up.
+    Every thread runs the same loop at the same time, and the results are added up.
     """
     have = isa()
     if have is None:
         return None
     try:
-        library = ctypes.CDLL(str(build("ceilings", {"ceilings": (_SOURCE, _FLAGS.get(have, []))}, [])))
+        library = load_built(build("ceilings", {"ceilings": (_SOURCE, _FLAGS.get(have, []))}, []))
     except (BuildError, OSError):
         return None
     library.fma_gflops.restype = library.read_gbytes.restype = ctypes.c_double

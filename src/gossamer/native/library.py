@@ -10,11 +10,12 @@ import ctypes
 import logging
 import os
 import platform
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 
 from gossamer.native import recipe
-from gossamer.native.build import build
+from gossamer.native.build import build, load_built
 from gossamer.native.cache import BuildError
 
 _LOG = logging.getLogger("gossamer")
@@ -34,9 +35,9 @@ def _library() -> tuple[Path | None, str]:
             _LOG.info("the kernels of the wheel don't load: %s", error)
     try:
         path = build("gossamer_cpu", recipe.units(platform.machine()), recipe.headers(), stub="libtorch_cpu.so")
-        torch.ops.load_library(path)
+        load_built(path)  # which registers the operators with torch
     except (BuildError, OSError) as error:
-        _LOG.warning("gossamer runs without its own CPU kernels, on torch's slower ones: %s", error)
+        _LOG.warning("gossamer can't load its CPU kernels, and uses torch's slower operators: %s", error)
         return None, str(error)
     return path, ""
 
@@ -104,6 +105,18 @@ def int8_isa() -> str | None:
     True
     """
     return _name_by("gossamer_int8_isa")
+
+
+def forget(number: int) -> None:
+    """Let the kernels forget rows that were registered with them (``rows_register``)."""
+    _forget()(number)
+
+
+@lru_cache(maxsize=1)
+def _forget() -> Callable[[int], None]:
+    function = ctypes.CDLL(str(_library()[0])).gossamer_forget
+    function.argtypes, function.restype = [ctypes.c_int64], None
+    return function
 
 
 @lru_cache(maxsize=2)

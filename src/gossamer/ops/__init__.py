@@ -1,6 +1,6 @@
-"""How it is computed: the functions of the table of operators.
+"""The functions of the operator table.
 
-Importing this package registers them; :mod:`gossamer.core` decides which one a call gets.
+Importing this package registers them; :mod:`gossamer.core` decides which one computes a call.
 """
 
 from gossamer.compiler.language.custom import function
@@ -10,8 +10,10 @@ from gossamer.core.interop import from_scipy, from_torch
 from gossamer.core.table import implements, implements_backward
 from gossamer.ops import (
     assign,
+    attention,
     bridge,
     conv_dimensions,
+    conv_transposed,
     convolution,
     create,
     gradients,
@@ -20,6 +22,7 @@ from gossamer.ops import (
     layers,
     matmul,
     norms,
+    ordering,
     outer,
     points,
     pointwise,
@@ -38,9 +41,9 @@ from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "bridge", "compile", "conv_dimensions",
-    "convolution", "create", "dense_from", "einsum", "explain", "fallback", "from_dense", "from_scipy", "from_torch",
-    "function", "gradients", "implements", "implements_backward", "implements_sparsifier", "index", "join", "layers",
-    "linear", "mask", "matmul", "norms", "outer", "points",
-    "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
+    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "attention", "bridge", "compile",
+    "conv_dimensions", "conv_transposed", "convolution", "create", "dense_from", "einsum", "explain", "fallback",
+    "from_dense", "from_scipy", "from_torch", "function", "gradients", "implements", "implements_backward",
+    "implements_sparsifier", "index", "join", "layers", "linear", "mask", "matmul", "norms", "ordering", "outer",
+    "points", "pointwise", "rearrange", "reductions", "shape", "softmax", "sparsified_op", "sparsify",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ from gossamer.formats import Dense, Format, Masked, PackedRows
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.ops import product as products
 from gossamer.ops.matmul import exactly, takes_matmul
-from gossamer.ops.reductions import Dims, reduced_dims, takes_extreme, takes_sum
+from gossamer.ops.reductions import Dims, reduced_dims, stays_sparse, takes_extreme, takes_sum
 from gossamer.ops.softmax import dtype_asked, takes_softmax
 from gossamer.ops.torch_einsum import Task
 
@@ -162,6 +162,8 @@ def _reduction(name: str, head: str) -> None:
         dims = reduced_dims(dim, len(input._dense_shape))
         if len(dims) == len(input._dense_shape) or any(input._dense_shape[d] == 0 for d in dims):
             return "all dimensions, or an empty one, are reduced"
+        if name != "sum" and stays_sparse(input, dims):
+            return "the result is sparse, and extremes are not written so by the compiler"
         return usable((input,))
 
     def run(input: SparseTensor, dim: Dims = None, keepdim: bool = False) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 from gossamer.compiler import NotationError
 from gossamer.compiler.language.affine import affine
 from gossamer.compiler.language.notation import parse_groups
-from gossamer.compiler.run.plans import Plan
+from gossamer.compiler.run.calls import AnyPlan
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.ops.dense import from_dense
@@ -27,7 +27,7 @@ class Compiled:
 
     def __init__(self, expression: str, formats: tuple[Format, ...], out: Format | None) -> None:
         self.expression, self.formats, self.out = expression, formats, out
-        self._plans: list[Plan] = []
+        self._plans: list[AnyPlan] = []
 
     def __repr__(self) -> str:
         out = "" if self.out is None else f", out={self.out}"
@@ -43,7 +43,7 @@ class Compiled:
         self._plans = plans_of(self.expression, tensors, self.out)
         return einsum(self.expression, *tensors, out=self.out)
 
-    def _any_plans(self) -> list[Plan]:
+    def _any_plans(self) -> list[AnyPlan]:
         self._plans = self._plans or plans_of(self.expression, self._example(), self.out)
         if not self._plans:
             raise ValueError(f"{self}: no operand is sparse, so torch computes it and there is no kernel to show")
@@ -60,11 +60,12 @@ class Compiled:
         generator = torch.Generator().manual_seed(0)
         for group, format in zip(groups, self.formats, strict=True):
             names = [v for name in group for v in (("_0", "_1") if name == "..." else (name,))]
-            shape = [48 + 8 * (ord(v[-1]) % 5) for v in names]
+            shape = [_size(v) for v in names]
             x = torch.rand(shape, generator=generator) * (torch.rand(shape, generator=generator) < 0.1)
             for window in (w for w in (found.windows if found else ()) if w.operand == len(made)):
-                x = x.select(window.dim + 1, 0)  # one dimension is read at two indices
-                x = torch.cat([x] * (1 + window.stride + window.step), window.dim)
+                x = x.select(window.dim + 1, 0)  # one dimension is read at two indices, and has no more than they reach
+                long = window.stride * (_size(window.place) - 1) + window.step * (_size(window.offset) - 1) + 1
+                x = torch.cat([x] * -(-long // x.shape[window.dim]), window.dim).narrow(window.dim, 0, long)
             made.append(x if isinstance(format, Dense) else from_dense(x, format))
         return made
 
@@ -81,6 +82,11 @@ class Compiled:
     def explain(self) -> str:
         """Say what was chosen (order of loops, vectors, workspace, threads), and why."""
         return "\n".join(plan.explain() for plan in self._any_plans())
+
+
+def _size(index: str) -> int:
+    """The size of an index in the example."""
+    return 48 + 8 * (ord(index[-1]) % 5)
 
 
 def compile(expression: str, *formats: Format, out: Format | None = None) -> Compiled:

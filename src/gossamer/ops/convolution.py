@@ -1,4 +1,7 @@
-"""Convolutions with a sparse weight: patches of the input are the tokens of a product."""
+"""Convolutions with a sparse weight: patches of the input are the tokens of a product.
+
+Kernels that convolve do so without the patches, where no gradient is recorded.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,20 @@ from gossamer.core.join import values_of, wants_dense_gradient
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, Structure
+from gossamer.kernels import product as kernels
+from gossamer.kernels.product import Product
 from gossamer.ops import product as products
-from gossamer.ops.product import multiply, product
+from gossamer.ops.grouped import takes_groups, ungrouped
+from gossamer.ops.product import kernel_of, multiply, product
+
+
+class Options(NamedTuple):
+    """What ``F.conv1d``, ``conv2d`` and ``conv3d`` take after the bias."""
+
+    stride: Any = 1
+    padding: Any = 0
+    dilation: Any = 1
+    groups: int = 1
 
 
 class Window(NamedTuple):
@@ -26,6 +41,11 @@ class Window(NamedTuple):
     dilation: tuple[int, int]
     padding: tuple[int, int, int, int]  # left, right, top, bottom, as F.pad wants it
     places: tuple[int, int]  # height and width of the result
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """What kernels take that convolve."""
+        return (*self.kernel, *self.stride, *self.dilation, *self.padding)
 
 
 def _pair(value: Any) -> tuple[int, int]:
@@ -55,17 +75,17 @@ def takes_conv2d(
 ) -> str | None:
     """Return None if a convolution with a weight of this shape is a product of patches, else the reason why not.
 
+    One in groups is, by the weight of :func:`gossamer.ops.grouped.ungrouped`.
+
     Examples
     --------
     >>> import torch
-    >>> takes_conv2d(torch.zeros(1, 4, 8, 8), (6, 2, 3, 3), groups=2)
-    'groups is not 1'
+    >>> takes_conv2d(torch.zeros(1, 4, 2, 8), (6, 4, 3, 3))
+    'the kernel is larger than the input'
     """
-    if groups != 1:
-        return "groups is not 1"
     if len(shape) != 4 or input.dim() not in (3, 4):
         return "input or weight has another number of dimensions"
-    if input.shape[-3] != shape[1]:
+    if input.shape[-3] != shape[1] * groups:
         return "input and weight have different numbers of channels"
     window = window_of(input, shape, stride, padding, dilation)
     return window if isinstance(window, str) else None
@@ -91,12 +111,21 @@ def convolve(
     """
     window = window_of(x, structure.shape, stride, padding, dilation)
     assert isinstance(window, Window)
-    by_features = products.chosen(*products.case_of(values, structure)).feature_major
+    kernel = kernel_of(x, values, structure)
+    records = kernels.recorded() if torch.compiler.is_compiling() else kernels.needed(x, values, bias)
+    if kernel.convolves and not records:
+        return _by_kernel(kernel, x, values, bias, window)
 
     def times(tokens: Tensor, feature_major: bool | None = None) -> Tensor:
         return product(tokens, values, structure, bias, feature_major=feature_major)
 
-    return by_patches(x, window, structure.shape[0], by_features, times)
+    return by_patches(x, window, structure.shape[0], kernel.feature_major, times)
+
+
+def _by_kernel(kernel: Product, input: Tensor, values: Tensor, bias: Tensor | None, window: Window) -> Tensor:
+    images = input if input.dim() == 4 else input[None]
+    out = kernel.convolve(images, values, bias, window.sizes)
+    return out if input.dim() == 4 else out[0]
 
 
 def by_patches(input: Tensor, window: Window, rows: int, by_features: bool, times: Callable[..., Tensor]) -> Tensor:
@@ -116,37 +145,51 @@ def by_patches(input: Tensor, window: Window, rows: int, by_features: bool, time
     return out if input.dim() == 4 else out[0]
 
 
-def _takes(
-    input: Tensor, weight: SparseTensor, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
-) -> str | None:  # fmt: skip
+def refused(input: Tensor, weight: SparseTensor, bias: Tensor | None) -> str | None:
+    """Return why no convolution with these operands is a product of patches; None if one may be."""
     if input.dtype is not weight._values.dtype or (bias is not None and bias.dtype is not input.dtype):
         return "input, weight and bias have different types"
     if torch.compiler.is_compiling() and wants_dense_gradient(weight):
         return "in a trace, the gradient of the weight is wanted at every position"
-    return takes_conv2d(input, weight._dense_shape, stride, padding, dilation, groups)
+    return None
+
+
+def _takes(input: Tensor, weight: SparseTensor, bias: Any = None, *args: Any, **kwargs: Any) -> str | None:
+    options = Options(*args, **kwargs)
+    return (
+        refused(input, weight, bias)
+        or takes_conv2d(input, weight._dense_shape, *options)
+        or takes_groups(input.shape[-3], weight, options.groups)
+    )
 
 
 def describe_patches(input: Tensor, weight: SparseTensor, *args: Any, **kwargs: Any) -> str:
     """Say what runs, for :func:`gossamer.explain`."""
-    return f"patches of the input are the tokens, {products.describe(weight)}"
+    direct = products.chosen(*products.case_of(weight._values, weight.structure)).convolves
+    how = "pixels of the result are the tokens" if direct else "patches of the input are the tokens"
+    return f"{how}, {products.describe(weight)}"
 
 
 @implements(F.conv2d, (Dense, Format, Dense), when=_takes, detail=describe_patches)
-def conv2d(
-    input: Tensor,
-    weight: SparseTensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
+def conv2d(input: Tensor, weight: SparseTensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
     """Convolution with a sparse weight."""
+    stride, padding, dilation, groups = Options(*args, **kwargs)
     window = window_of(input, weight._dense_shape, stride, padding, dilation)
     assert isinstance(window, Window)
-    by_features = products.chosen(*products.case_of(weight._values, weight.structure)).feature_major
-    return by_patches(input, window, weight._dense_shape[0], by_features, partial(multiply, weight=weight, bias=bias))
+    return convolved(input, ungrouped(weight, groups), bias, window)
+
+
+def convolved(images: Tensor, weight: SparseTensor, bias: Tensor | None, window: Window) -> Tensor:
+    """Return the convolution of images with the matrix that a weight is."""
+    if torch.compiler.is_compiling():
+        kernel, records = kernel_of(images, values_of(weight), weight.structure), kernels.recorded()
+    else:
+        kernel = kernel_of(images, weight._values, weight._structure)
+        records = kernels.needed(images, weight, bias)
+    if kernel.convolves and not records:
+        return _by_kernel(kernel, images, values_of(weight), bias, window)
+    times = partial(multiply, weight=weight, bias=bias)
+    return by_patches(images, window, weight._dense_shape[0], kernel.feature_major, times)
 
 
 @implements(F.conv2d, (Dense, Masked, Dense))

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core.copies import cloned, with_options_of
+from gossamer.core.inplace import tell_lost
 from gossamer.core.join import build, entries_of, from_entries, values_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
@@ -41,6 +42,7 @@ def set_data(input: SparseTensor, value: Tensor) -> None:
             input._values = value._values
             input._set_structure(value.structure)
         else:
+            tell_lost(input, value)
             input.copy_(value)
 
 

@@ -13,19 +13,20 @@ from gossamer.formats import Dense, Format, Structure, as_format
 
 
 def from_dense(x: Tensor, format: Format) -> Tensor:
-    """Store a dense tensor in a format, keeping exactly its nonzeros (in a blocked format, the blocks that hold one).
+    """Store a dense tensor in a format, keeping exactly its nonzeros (in a blocked format, the blocks that contain
+    one).
 
     Parameters
     ----------
     x
         A tensor; a sparse one is converted.
     format
-        Such as ``gs.CSR()``; ``gs.Dense()`` gives the tensor back.
+        Such as ``gs.CSR()``; with ``gs.Dense()`` the tensor is returned.
 
     Returns
     -------
     SparseTensor
-        Gradients flow back to ``x`` at the stored positions.
+        Gradients flow to ``x`` at the stored positions.
 
     Examples
     --------

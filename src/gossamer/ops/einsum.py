@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -12,12 +11,15 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import NotationError, Statement, parse
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.language.statement import canonical, equation
 from gossamer.compiler.language.steps import Step
 from gossamer.compiler.language.types import types
 from gossamer.compiler.language.zips import zipped
-from gossamer.compiler.run.calls import plan_for, run
+from gossamer.compiler.run.calls import Call, plan_for, refused, run
 from gossamer.compiler.run.crossover import dense_wins
+from gossamer.core.fallback import formats_of, tell_fallback
 from gossamer.core.interop import from_torch
 from gossamer.core.join import WantsDenseGradient, build, tracked, wants_dense_gradient
 from gossamer.core.tensor import SparseTensor
@@ -77,20 +79,23 @@ def einsum(
     >>> gs.einsum("ij->i", a, out=total, beta=1.0)
     tensor([4., 5.])
     """
-    if isinstance(out, Tensor):
+    if out is not None and isinstance(out, Tensor):
         return into(out, beta, partial(einsum, expression, *tensors, fill=fill))
     if beta:
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
     if out is None and not fill and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
-    if isinstance(expression, str) and "+" in expression:
-        expression, tensors = plainly(expression, tensors)
+    before = None if fill else known(expression, tensors, out)
+    if before is None and isinstance(expression, str) and "+" in expression:
+        given, (expression, tensors) = expression, plainly(expression, tensors)
+        before = None if fill or expression is given else known(expression, tensors, out)
+    if before is not None:
+        try:
+            return before(tensors)
+        except BuildError:
+            pass  # a plan for a new pattern may need a kernel, and the compiler be gone
     if fill:
         return filled(expression, tensors, None if out is None else as_format(out), fill)
-    before = known(expression, tensors, out)
-    if before is not None:
-        with contextlib.suppress(BuildError):  # a plan for a new pattern may need a kernel, and the compiler be gone
-            return before(tensors)
     format = None if out is None else as_format(out)
     tensors = tuple(from_torch(t) if _of_torch_sparse(t) else t for t in tensors)
     try:
@@ -116,6 +121,7 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     operands.check(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not is_traced(tensors) else None
+    half = None if gpu.on_gpu(tensors[0].device) else half  # a GPU widens it as it loads it
     given = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
     run = _Run(expression, given, operands.sizes_of(expression, statement, tensors))
     path = path_of(statement, tensors)
@@ -199,22 +205,35 @@ def _computed(
     if not sparse:
         again = partial(on_dense, statement, out=out, dtype=kinds.result)
         return again(tensors), again
-    if tensors[0].device.type != "cpu" or kinds.compute is None:
+    on_gpu = gpu.on_gpu(tensors[0].device)
+    if (tensors[0].device.type != "cpu" and not on_gpu) or kinds.compute is None:
+        if on_gpu or tensors[0].device.type == "cuda":
+            tell_fallback("gs.einsum", formats_of(tensors), f"there are no GPU kernels for {str(tensors[0].dtype)[6:]}")
         return on_dense(statement, tensors, out, kinds.result), None
     if is_traced(tensors):
         assert not isinstance(out, int)
         made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
         return (on_dense(statement, tensors, out, kinds.result) if made is None else made), None
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
+        if on_gpu:
+            tell_fallback("gs.einsum", formats_of(tensors), f"the gradient of a {statement.reduce} has no kernel")
         return on_dense(statement, tensors, Dense() if out is None else out, kinds.result), None
     sizes = operands.sizes_of(expression, statement, tensors)
-    inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+    dtype = operands.stored_type(tensors, kinds.compute)
+    inner, prepared = operands.prepare(statement, tensors, sizes, dtype)
     try:
         form, after = form_for(inner, prepared, out)
-        plan = plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form)
+        why = refused(Call(inner, prepared, sizes, form), [p.values for p in prepared]) if on_gpu else None
+        if why is not None:
+            tell_fallback("gs.einsum", formats_of(tensors), why)
+            return on_dense(statement, tensors, out, kinds.result), None
+        plan = plan_for(inner, [p.arg() for p in prepared], sizes, dtype, form, tensors[0].device)
         if dense_wins(plan):
             return torch.einsum(equation(inner), *(p.dense() for p in prepared)).to(kinds.result), None
         values, structure = run(inner, prepared, sizes, form)
+    except NoKernelError as error:  # what only shows when the entries are counted
+        tell_fallback("gs.einsum", formats_of(tensors), str(error))
+        return on_dense(statement, tensors, out, kinds.result), None
     except BuildError as error:
         _without_compiler(str(error))
         return on_dense(statement, tensors, out, kinds.result), None
@@ -223,6 +242,6 @@ def _computed(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
         for p, t in zip(prepared, tensors, strict=True)
     )
-    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, kinds.compute, form))
+    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, dtype, form))
     result = values if structure is None else build(values, structure)
     return (result if after is None else converted(result, after)), ready if as_they_are else None

@@ -8,6 +8,8 @@ from typing import NamedTuple
 from torch import Tensor
 
 from gossamer.compiler import parse
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.language.algebra import renumber
 from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.language.steps import Step, steps
@@ -43,14 +45,17 @@ def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None
     expression, tensors = plainly(expression, tensors)
     if not any(isinstance(t, SparseTensor) for t in tensors):
         return Report("torch", "no operand is sparse, so torch computes it")
-    if any(t.device.type != "cpu" for t in tensors):
-        return Report("fallback", "the compiler writes code for the CPU, so other devices compute on dense copies")
+    if tensors[0].device.type != "cpu" and not gpu.on_gpu(tensors[0].device):
+        return Report("fallback", "the compiler writes code for CPUs and for CUDA, so others compute on dense copies")
     if fill:
         inner = semiring(parse(expression, [t.dim() for t in tensors]), fill)
         if inner is None:
             return Report("fallback", f"computed on dense copies with {fill} where nothing is stored")
         return Report("compiled", f"{inner}: over stored entries alone, {fill} where there are none")
-    plans = plans_of(expression, tensors, out)
+    try:
+        plans = plans_of(expression, tensors, out)
+    except NoKernelError as error:
+        return Report("fallback", f"{error}: computed on dense copies")
     lines = list(_orders(expression, tensors, None if out is None else as_format(out)))
     if not plans:
         return Report("fallback", "\n".join([*lines, "no kernel takes these types: computed on dense copies"]))

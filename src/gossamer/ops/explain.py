@@ -1,4 +1,4 @@
-"""gs.explain: what would run for these arguments, and why."""
+"""gs.explain: which function would run for these arguments, and why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from gossamer.core import table
 from gossamer.core.decide import Decision
 from gossamer.core.dispatch import choose
-from gossamer.core.fallback import sparse_leaves
+from gossamer.core.fallback import formats_of, sparse_leaves
 from gossamer.core.table import name_of, operator_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.ops.einsum import einsum
@@ -20,7 +20,7 @@ from gossamer.ops.einsum_report import report
 
 @dataclass(frozen=True)
 class Explanation:
-    """What :func:`gossamer.explain` found; print it.
+    """The result of :func:`gossamer.explain`; print it.
 
     Examples
     --------
@@ -44,26 +44,26 @@ class Explanation:
 
 
 def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
-    """Tell what would run for an operator and these arguments, and why: the very decision that a call runs.
+    """Show what would run for an operator and these arguments, and why. A call runs the same decision.
 
     ``how`` is
 
     - ``"native"``: a function of the table, on the stored entries,
     - ``"compiled"``: a kernel of the compiler,
-    - ``"conversion"``: a function of the table, after a conversion that loses nothing,
+    - ``"conversion"``: a function of the table, after a lossless conversion,
     - ``"storage"``: torch, on the dense tensor that Masked stores anyway,
     - ``"fallback"``: torch, on dense copies,
-    - ``"torch"``: torch, since no value of a sparse tensor is needed.
+    - ``"torch"``: torch, because no values of a sparse tensor are needed.
 
     Nothing is computed and nothing is compiled.
 
     Parameters
     ----------
     op
-        A torch callable; :func:`gossamer.einsum`: its steps, the orders of them that lost, operations and bytes; or a
-        layer that answers for itself, as those of ``gs.quantize_`` do.
+        A torch function; :func:`gossamer.einsum`, which shows its steps, rejected orders, operations and bytes; or a
+        layer of ``gs.quantize_``.
     *args, **kwargs
-        What you would call it with.
+        The arguments of the call.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     >>> w = gs.sparsify(torch.randn(8, 8), "50%", format=gs.CSR())
     >>> print(gs.explain(torch.nn.functional.linear, torch.randn(2, 8), w))
     linear(Dense, CSR): native
-      linear(Dense, Format, Dense) takes these formats; multiplied by gossamer.kernels.csr.product.CsrProduct
+      linear(Dense, Format, Dense) accepts these formats; multiplied by gossamer.kernels.csr.product.CsrProduct
       runs gossamer.ops.linear.linear_sparse
       registered:
         ...
@@ -92,7 +92,7 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
 
 
 def _of_einsum(expression: str, *tensors: Any, out: Any = None, beta: float = 0.0, fill: float = 0.0) -> Explanation:
-    formats = tuple(str(t.format).partition("(")[0] if isinstance(t, SparseTensor) else "Dense" for t in tensors)
+    formats = formats_of(tensors)
     if isinstance(out, torch.Tensor):  # the result is added to it
         out = out.format if isinstance(out, SparseTensor) else None
     found = report(expression, tensors, out, fill)

@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import interpret, parse
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.run.calls import plan_for
+from gossamer.core.fallback import formats_of, tell_fallback
 from gossamer.core.join import tracked
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Dense, Format
+from gossamer.formats import COO, Dense, Format
 from gossamer.native import BuildError
 from gossamer.ops import operands
 from gossamer.ops.ready import ORDINARY
@@ -42,16 +45,26 @@ def filled(expression: str, tensors: Sequence[Tensor], out: Format | None, fill:
     ordinary = all(type(t._values if isinstance(t, SparseTensor) else t) in ORDINARY for t in tensors)
     sparse = [t for t in tensors if isinstance(t, SparseTensor)]
     walks = bool(sparse) and not any(t.structure.plain for t in sparse)  # a plain one has zeros where nothing is stored
-    if inner is not None and walks and ordinary and tensors[0].device.type == "cpu":
+    device = tensors[0].device
+    if inner is not None and walks and ordinary and (device.type == "cpu" or gpu.on_gpu(device)):
         if not any(tracked(t) for t in tensors):
             compute = torch.float32 if dtype in _HALF else dtype
-            inner, prepared = operands.prepare(inner, tensors, sizes, compute)
+            inner, prepared = operands.prepare(inner, [_walked(t) for t in tensors], sizes, compute)
             try:
-                plan = plan_for(inner, [p.arg() for p in prepared], sizes, compute, "dense")
+                plan = plan_for(inner, [p.arg() for p in prepared], sizes, compute, "dense", device)
                 return plan([p.values for p in prepared])[0].to(dtype)
             except BuildError:
                 pass  # no compiler: dense copies do
+            except NoKernelError as error:
+                tell_fallback("gs.einsum", formats_of(tensors), str(error))
     return interpret(statement, [_dense(t, fill) for t in tensors])
+
+
+def _walked(tensor: Tensor) -> Tensor:
+    """Return an operand whose loops visit what is stored alone: a place of a bitmap without an entry holds 0."""
+    if isinstance(tensor, SparseTensor) and any(x.full and x.arrays for x in tensor.format.stack(tensor.dim())):
+        return tensor.to_format(COO())
+    return tensor
 
 
 def _dense(tensor: Tensor, fill: float) -> Tensor:

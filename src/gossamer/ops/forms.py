@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -10,24 +12,29 @@ from torch import Tensor
 
 from gossamer.compiler import Statement, interpret
 from gossamer.compiler.language.statement import equation
+from gossamer.compiler.language.tree import Access, Const, Op, Tree
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer, natural
-from gossamer.core.join import build, gather
+from gossamer.core.join import build, gather, tracked
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import COO, Dense, Format
 from gossamer.ops import operands
 from gossamer.ops.ready import ORDINARY
+
+_SMALL = (torch.int8, torch.uint8, torch.int16, torch.int32)
 
 
 def on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, dtype: torch.dtype) -> Any:
     """Compute without a kernel: the same result in the same format, from dense copies."""
     given = [_dense(t) for t in tensors]
     if statement.multiplies:
-        dense = _multiplied(equation(statement), [t.to(dtype) for t in given]).to(dtype)  # einsum sums int8 to int64
+        # torch.einsum sums one operand of small integers to int64, and then finds another type in the other
+        compute = torch.int64 if dtype in _SMALL else dtype
+        dense = _multiplied(equation(statement), [t.to(compute) for t in given]).to(dtype)
     else:
         dense = interpret(statement, given).to(dtype)
     if isinstance(out, Format):
-        return converted(dense, out)
+        return converted(dense, out) if is_traced(tensors) else _stored(dense, statement, tensors, out)
     if not any(isinstance(t, SparseTensor) and t.dim() for t in tensors):
         return dense
     form = operands.inferred(statement, tensors) if out is None else out
@@ -35,7 +42,38 @@ def on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int 
         like = tensors[form]
         assert isinstance(like, SparseTensor)
         return build(gather(dense, like.structure), like.structure)
-    return dense if is_traced(tensors) else converted(dense, form)  # a trace can't count the entries of a new pattern
+    if is_traced(tensors):
+        return dense  # a trace can't count the entries of a new pattern
+    return _stored(dense, statement, tensors, form)
+
+
+def _stored(dense: Tensor, statement: Statement, tensors: Sequence[Tensor], out: Format) -> Any:
+    """Return a dense result in a format, with the entries that a kernel stores: some are 0, and have gradients."""
+    from gossamer.ops.dense import from_dense
+
+    if isinstance(out, Dense) or not dense.dim() or not any(tracked(t) for t in tensors):
+        return converted(dense, out)
+    ones = [_ones(t) for t in tensors]
+    place = interpret(replace(statement, tree=_presence(statement.tree), reduce="sum"), ones)
+    structure = from_dense(((place != 0) | (dense.detach() != 0)).float(), out).structure  # type: ignore[attr-defined]
+    return build(gather(dense, structure), structure)
+
+
+def _ones(t: Tensor) -> Tensor:
+    """Return 1 where a tensor stores something, else 0."""
+    if isinstance(t, SparseTensor):
+        return t.detach().mask().float()  # type: ignore[attr-defined]
+    return torch.ones_like(t, dtype=torch.float32)
+
+
+def _presence(tree: Tree) -> Tree:
+    """Return a tree that is above 0 where one of operands that are 0 or 1 gives an entry."""
+    if not isinstance(tree, Op):
+        return tree if isinstance(tree, Access) else Const(1.0)
+    args = tuple(_presence(arg) for arg in (tree.args[:1] if tree.name == "/" else tree.args))
+    if tree.name == "*":
+        return Op("*", args)
+    return reduce(lambda a, b: Op("+", (a, b)), args)
 
 
 def _multiplied(equation: str, tensors: Sequence[Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
 from gossamer.formats.structure import ravel
 from gossamer.ops.shape import coords_of, dim_of
+from gossamer.ops.stacked import is_stack, matrix_of
 
 _NO_DIM = "there is no dimension"
 _RANGE = "an index is out of range"
@@ -26,6 +27,7 @@ _INTEGERS = (torch.int64, torch.int32)
 
 def takes_getitem(input: SparseTensor, index: Any) -> str | None:
     """Guard of t[...]."""
+    index = _number(index)
     if isinstance(index, (list, Tensor)):
         return _takes_rows(input, index)
     items, shape = list(index) if isinstance(index, tuple) else [index], input._dense_shape
@@ -40,6 +42,12 @@ def takes_getitem(input: SparseTensor, index: Any) -> str | None:
         if isinstance(item, slice) and item.step is not None and item.step < 1:
             return "a slice has no positive step"
     return None
+
+
+def _number(index: Any) -> Any:
+    """Return an index that is a tensor of one integer, without dimensions, as that integer."""
+    single = isinstance(index, Tensor) and not isinstance(index, SparseTensor) and index.dim() == 0
+    return int(index) if single and index.dtype in _INTEGERS else index
 
 
 def _takes_rows(input: SparseTensor, index: Any) -> str | None:
@@ -66,6 +74,9 @@ def written_out(items: list[Any], ndim: int) -> list[Any]:
 @implements("__getitem__", (Format, Format), when=takes_getitem)
 def getitem(input: SparseTensor, index: Any) -> Any:
     """Index by integers, slices, None and ..., and the first dimension also by a tensor or list; it stays sparse."""
+    index = _number(index)
+    if type(index) is int and is_stack(input):
+        return matrix_of(input, index)
     if isinstance(index, (list, Tensor)):
         index = torch.as_tensor(index, device=input._values.device)
         if index.dtype == torch.bool:
@@ -151,6 +162,8 @@ def _takes_select(input: SparseTensor, dim: int, index: int) -> str | None:
 @implements(torch.select, (Format,), when=_takes_select)
 def select(input: SparseTensor, dim: int, index: int) -> Any:
     """Take one slice along a dimension."""
+    if is_stack(input) and dim_of(dim, 3) == 0:
+        return matrix_of(input, index)
     items: list[Any] = [slice(None)] * len(input._dense_shape)
     items[dim_of(dim, len(items))] = index
     return cut(input, items)

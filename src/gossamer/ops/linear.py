@@ -91,10 +91,10 @@ def linear_sparse_input(input: Tensor, weight: Tensor, bias: Tensor | None = Non
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation: Activation | None = None) -> Tensor:
-    """Return activation(input @ weight.T + bias): ``F.linear`` and an activation, in one kernel where there is one.
+    """Return activation(input @ weight.T + bias): ``F.linear`` and an activation, in one kernel if possible.
 
-    Packed formats apply the activation before the result leaves the registers, which saves a pass over it; other
-    formats, dense weights and calls that need a gradient apply it afterwards. The result is the same up to rounding.
+    Packed formats apply the activation while the result is in registers, which saves a pass over it. For other formats,
+    dense weights and calls that need a gradient, it is applied afterwards. The result is the same up to rounding.
 
     Parameters
     ----------

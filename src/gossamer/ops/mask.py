@@ -1,4 +1,4 @@
-"""gs.mask: where a tensor has entries, as a tensor of ones."""
+"""gs.mask: the pattern of a tensor, as a tensor of ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossamer.core.tensor import SparseTensor
 def mask(tensor: SparseTensor, dtype: torch.dtype | None = None) -> SparseTensor:
     """Return a sparse tensor with the same pattern, whose stored values are 1: a structural mask.
 
-    It selects entries in an expression, whatever values the tensor has there, zeros too. It has no gradient.
+    In an expression it selects the stored entries, including stored zeros. It has no gradient.
 
     Parameters
     ----------

@@ -131,7 +131,7 @@ def _freedom(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, Any]:
 
 def _moments(input: SparseTensor, dim: Any, lost: float, keepdim: bool) -> tuple[Tensor, Tensor]:
     """Variance and mean; two passes over the stored entries, and the others at once."""
-    groups, ndim = Groups(input, dim), len(input._dense_shape)
+    groups, ndim = Groups(input, dim, sparse=False), len(input._dense_shape)
     mean = groups.sum(groups.values) / groups.size
     squares = groups.sum((groups.values - mean[groups.group]) ** 2) + (groups.size - groups.stored()) * mean**2
     return groups.shaped(squares / (groups.size - lost), keepdim, ndim), groups.shaped(mean, keepdim, ndim)

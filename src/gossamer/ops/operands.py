@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
+from gossamer.compiler.gpu import kernel as gpu
 from gossamer.compiler.language.tree import Op, Tree, operand_name
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer
@@ -102,6 +103,18 @@ def prepare(
         if v not in every and not (v in summed and not multiplies):
             del sizes[v]
     return Statement(inputs, statement.output, statement.tree, statement.reduce), prepared
+
+
+def stored_type(tensors: Sequence[Tensor], compute: torch.dtype) -> torch.dtype:
+    """Return the type of values that kernels read: a GPU widens half precision as it loads it.
+
+    Examples
+    --------
+    >>> stored_type([torch.ones(2, dtype=torch.float16)], torch.float32)
+    torch.float32
+    """
+    own = tensors[0].dtype
+    return own if own in (torch.float16, torch.bfloat16) and gpu.on_gpu(tensors[0].device) else compute
 
 
 def inferred(statement: Statement, tensors: Sequence[Tensor]) -> int | Format:

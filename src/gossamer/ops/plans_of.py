@@ -10,8 +10,7 @@ from torch import Tensor
 from gossamer.compiler import Statement, parse
 from gossamer.compiler.language.types import types
 from gossamer.compiler.language.zips import zipped
-from gossamer.compiler.run.calls import plan_for
-from gossamer.compiler.run.plans import Plan
+from gossamer.compiler.run.calls import AnyPlan, plan_for
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.ops import operands
@@ -19,18 +18,20 @@ from gossamer.ops.forms import form_for
 from gossamer.ops.planned import form_of, path_of, patterns_of, planned
 from gossamer.ops.windows import plainly
 
+Plans = list[AnyPlan]
 
-def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plan | None:
+
+def plan_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> AnyPlan | None:
     """Return the plan by which a call would be computed, of its first step if there are several; None if torch does."""
     return next(iter(plans_of(expression, tensors, out)), None)
 
 
-def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> list[Plan]:
+def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = None) -> Plans:
     """Return the plans of a call's steps, as far as their operands are known before; none if torch computes it."""
     expression, tensors = plainly(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
     known: list[Tensor | None] = [t.detach() for t in tensors]
-    found: list[Plan] = []
+    found: Plans = []
     target = None if out is None else as_format(out)
     path = path_of(statement, tensors)
     for step in path:
@@ -40,7 +41,7 @@ def plans_of(expression: str, tensors: Sequence[Tensor], out: Format | None = No
 
 
 def _stand_in_for_all(
-    expression: str, statement: Statement, given: Sequence[Tensor | None], out: Format | None, plans: list[Plan]
+    expression: str, statement: Statement, given: Sequence[Tensor | None], out: Format | None, plans: Plans
 ) -> Tensor | None:
     """As :func:`_stand_in`, of the steps into which a statement is cut: what einsum does, without values."""
     own = [t for t in given if t is not None]
@@ -67,19 +68,22 @@ def _stand_in_for_all(
 
 
 def _stand_in(
-    expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, plans: list[Plan]
+    expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None, plans: Plans
 ) -> Tensor | None:
     """Append the plan of a statement; return a tensor like its result, or None if its pattern is not known."""
     kinds = types(statement, [t.dtype for t in tensors])
     sizes = operands.sizes_of(expression, statement, tensors)
     shape = [sizes[v] for v in statement.output]
     if not any(isinstance(t, SparseTensor) for t in tensors) or kinds.compute is None:
-        return torch.empty(shape, dtype=kinds.result)
+        return torch.empty(shape, dtype=kinds.result, device=tensors[0].device)
     with torch.no_grad():
-        inner, prepared = operands.prepare(statement, tensors, sizes, kinds.compute)
+        inner, prepared = operands.prepare(statement, tensors, sizes, operands.stored_type(tensors, kinds.compute))
         form, _ = form_for(inner, prepared, out)
-        plans.append(plan_for(inner, [p.arg() for p in prepared], sizes, kinds.compute, form))
+        dtype = prepared[0].values.dtype
+        plans.append(plan_for(inner, [p.arg() for p in prepared], sizes, dtype, form, tensors[0].device))
     if form == "dense":
-        return torch.empty(shape, dtype=kinds.result)
+        return torch.empty(shape, dtype=kinds.result, device=tensors[0].device)
     structure = prepared[form].structure if isinstance(form, int) else None
-    return None if structure is None else SparseTensor(torch.empty(structure.value_shape), structure)
+    if structure is None:
+        return None
+    return SparseTensor(torch.empty(structure.value_shape, device=structure.device), structure)

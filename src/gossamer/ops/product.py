@@ -22,6 +22,7 @@ from gossamer.kernels.bitmap.product import BitmapProduct
 from gossamer.kernels.blocks.product import BlocksProduct
 from gossamer.kernels.csr.product import CsrProduct
 from gossamer.kernels.dense.product import DenseProduct
+from gossamer.kernels.meta.product import ELSEWHERE, MetaProduct
 from gossamer.kernels.product import CODES, Case, Product, activated
 from gossamer.kernels.rows.product import RowsProduct
 from gossamer.kernels.vnm.product import VnmProduct
@@ -147,7 +148,8 @@ for _function in (chosen, family):  # of constants, one by one: a trace takes th
 def describe(weight: SparseTensor, transpose: bool = False) -> str:
     """Say which family of kernels multiplies, and why, for gs.explain."""
     decision = choose(case_of(weight._values, weight.structure, transpose))
-    refused = "".join(f"; {entry.signature} is not used: {reason}" for entry, reason in decision.refused)
+    told = [(entry, reason) for entry, reason in decision.refused if reason != ELSEWHERE]
+    refused = "".join(f"; {entry.signature} is not used: {reason}" for entry, reason in told)
     return f"multiplied by {name_of(decision.function)}{refused}"
 
 
@@ -197,5 +199,7 @@ def _register(family: type[Product]) -> None:
         implements("product", (format,), when=family.takes)(made)
 
 
-for _family in (CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct, BitmapProduct):
+for _family in (
+    CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct, BitmapProduct, MetaProduct,
+):  # fmt: skip
     _register(_family)

@@ -12,14 +12,16 @@ from torch import Tensor
 from gossamer.compiler import Statement
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS, PLANS
+from gossamer.compiler.run.calls import AnyPlan, new_plan
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.plans import Plan
+from gossamer.compiler.run.templates import Template, look, template
 from gossamer.core.join import tracked
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Structure
 
 ORDINARY = (Tensor, torch.nn.Parameter)
-_FEW = 1 << 20  # places of a sparse result whose format does not depend on the number of entries
+_FEW = 1 << 20  # rows of a sparse result whose format does not depend on the number of entries
 
 
 class Recipe(NamedTuple):
@@ -31,33 +33,43 @@ class Recipe(NamedTuple):
     dtype: torch.dtype
     form: str | int | Format
 
-    @property
-    def general(self) -> bool:
-        """Does the form of the result follow from formats and shapes alone?"""
-        if isinstance(self.form, Format):
-            return math.prod(self.sizes[v] for v in self.statement.output) <= _FEW
-        return self.form == "dense"
+    def general(self, plain: bool) -> bool:
+        """Does the form of the result follow from formats and shapes alone? ``plain``: an operand is stored dense."""
+        if not isinstance(self.form, Format):
+            return True
+        order = self.form.order or range(len(self.statement.output))
+        stored = [self.sizes[self.statement.output[d]] for d in order]
+        return math.prod(stored if plain else stored[:-1]) <= _FEW
 
     def nbytes(self) -> int:
         """Bytes of the tensors in it."""
         return 0
 
-    def plan(self, tensors: Sequence[Tensor]) -> Plan:
-        """Plan a call on these tensors."""
-        args = [
+    def args(self, tensors: Sequence[Tensor]) -> list[Arg]:
+        """Describe the tensors of a call."""
+        return [
             Arg(vars, t._structure, t._structure.shape)
             if isinstance(t, SparseTensor)
             else Arg(vars, None, tuple(t.shape), t.stride())
             for vars, t in zip(self.vars, tensors, strict=True)
         ]
-        return Plan(self.statement, args, dict(self.sizes), self.dtype, self.form)
+
+    def plan(self, args: Sequence[Arg], device: torch.device) -> AnyPlan:
+        """Plan a call."""
+        return new_plan(self.statement, args, dict(self.sizes), self.dtype, self.form, device)
 
 
 class Ready:
     """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
 
-    def __init__(self, plan: Plan, recipe: Recipe) -> None:
+    def __init__(self, plan: AnyPlan, recipe: Recipe) -> None:
         self.plan, self.recipe = plan, recipe
+
+    def general(self, tensors: Sequence[Tensor]) -> bool:
+        """Does the form of the result follow from formats and shapes alone, and with it that there are such loops?"""
+        if not isinstance(self.plan, Plan):  # a GPU may refuse other patterns
+            return self.recipe.form == "dense" or (isinstance(self.recipe.form, Format) and self.recipe.general(True))
+        return self.recipe.general(any(isinstance(t, SparseTensor) and t._structure.plain for t in tensors))
 
     def nbytes(self) -> int:
         """Bytes that the plan keeps."""
@@ -121,15 +133,34 @@ def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Rea
     found: Ready | ReadyPath | None = PLANS.get(key)
     if found is not None:
         return found
-    recipe: Recipe | None = DESIGNS.get(_looks(key, tensors))
+    looks = _looks(key, tensors)
+    recipe: Recipe | None = DESIGNS.get(looks)
     if recipe is None:
         return None
-    plan = recipe.plan(tensors)
-    if dense_wins(plan):
+    plan = _planned(looks, recipe, tensors)
+    if plan is None:
         return None
     found = Ready(plan, recipe)
     _keep(key, tensors, found)
     return found
+
+
+def _planned(looks: tuple[Any, ...], recipe: Recipe, tensors: Sequence[Tensor]) -> AnyPlan | None:
+    """Return the plan of a recipe for these patterns; None if torch's dense kernels are faster."""
+    structures = [t._structure if isinstance(t, SparseTensor) else None for t in tensors]
+    key = ("template", looks, look(structures))
+    known: Template | None = DESIGNS.get(key)
+    plan: AnyPlan | None = None if known is None else known.plan_for(structures)
+    if plan is not None:
+        return plan
+    args = recipe.args(tensors)
+    plan = recipe.plan(args, tensors[0].device)
+    if dense_wins(plan):
+        return None
+    made = template(plan, args) if isinstance(plan, Plan) else None
+    if made is not None:
+        DESIGNS.keep(key, made)
+    return plan
 
 
 def keep(expression: str, tensors: Sequence[Tensor], out: Format | None, call: Ready | ReadyPath) -> None:
@@ -137,7 +168,7 @@ def keep(expression: str, tensors: Sequence[Tensor], out: Format | None, call: R
     key = key_of(expression, tensors, out)
     if key:
         _keep(key, tensors, call)
-        if isinstance(call, Ready) and call.recipe.general:
+        if isinstance(call, Ready) and call.general(tensors):
             DESIGNS.keep(_looks(key, tensors), call.recipe)
 
 

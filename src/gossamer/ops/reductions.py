@@ -1,4 +1,8 @@
-"""Sums, means, extremes and norms: dense results, computed from the stored entries."""
+"""Sums, means and extremes, computed from the stored entries.
+
+Results of fewer than two dimensions are ordinary tensors. Others are sparse: a sum over one of three dimensions has
+entries where there is something to sum.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gossamer.core.join import build, entries_of, values_of
+from gossamer.core.join import build, entries_of, from_entries, values_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Format
-from gossamer.ops.pointwise import takes_pointwise
+from gossamer.formats import CSF, CSR, DCSR, Format
 
 Dims = int | tuple[int, ...] | list[int] | None
 
@@ -21,7 +24,7 @@ Dims = int | tuple[int, ...] | list[int] | None
 class Groups:
     """The stored entries grouped by where a reduction over some dimensions puts them."""
 
-    def __init__(self, tensor: SparseTensor, dim: Dims) -> None:
+    def __init__(self, tensor: SparseTensor, dim: Dims, *, sparse: bool = True) -> None:
         shape = tensor._dense_shape
         self.dims = reduced_dims(dim, len(shape))
         kept = [d for d in range(len(shape)) if d not in self.dims]
@@ -35,6 +38,10 @@ class Groups:
             self.group = self.group + (keys // max(below, 1)) % max(shape[d], 1) * stride
             stride *= shape[d]
         self.count = stride if kept else 1
+        self.keys: Tensor | None = None  # of a sparse result: the groups that have entries
+        if sparse and stays_sparse(tensor, self.dims):
+            self.keys, self.group = torch.unique(self.group, return_inverse=True)
+            self.count = self.keys.numel()
 
     def sum(self, values: Tensor) -> Tensor:
         """Sum within each group, flat."""
@@ -61,10 +68,36 @@ class Groups:
 
     def shaped(self, out: Tensor, keepdim: bool, ndim: int) -> Tensor:
         """Give a flat result its shape."""
+        if self.keys is not None:
+            made = from_entries(self.keys, out, self.shape, reduced_format(self.shape, self.count))
+            for d in sorted(self.dims) if keepdim else ():
+                made = made.unsqueeze(d)
+            return made
         if not keepdim:
             return out.view(self.shape)
         sizes = iter(self.shape)
         return out.view([1 if d in self.dims else next(sizes) for d in range(ndim)])
+
+
+def stays_sparse(tensor: SparseTensor, dims: tuple[int, ...]) -> bool:
+    """Is a reduction over these dimensions sparse? (If two dimensions are left; a trace can't count its entries.)"""
+    return len(tensor._dense_shape) - len(dims) > 1 and not tensor.structure.plain and not torch.compiler.is_compiling()
+
+
+def reduced_format(shape: tuple[int, ...], entries: int) -> Format:
+    """Return the format of a reduction: CSR and CSF, and DCSR for far more rows than entries.
+
+    Examples
+    --------
+    >>> reduced_format((3, 4), 5), reduced_format((1 << 30, 4), 5), reduced_format((3, 4, 5), 5)
+    (CSR(), DCSR(), CSF())
+    """
+    if len(shape) != 2:
+        return CSF()
+    return CSR() if shape[0] <= _FEW_ROWS + 16 * entries else DCSR()
+
+
+_FEW_ROWS = 1 << 20
 
 
 class _Extreme(torch.autograd.Function):
@@ -151,26 +184,6 @@ def _extreme(which: str) -> Any:
 
 amax = implements(torch.amax, (Format,), when=takes_extreme)(_extreme("amax"))
 amin = implements(torch.amin, (Format,), when=takes_extreme)(_extreme("amin"))
-
-
-def _takes_max(input: Tensor, *args: Any, **kwargs: Any) -> str | None:
-    if len(args) == 1 and isinstance(args[0], Tensor) and not kwargs:
-        return takes_pointwise("maximum", (input, args[0]))
-    if args or kwargs:
-        return "along a dimension it also returns where, which needs all values"
-    return takes_extreme(input)  # type: ignore[arg-type]
-
-
-@implements(torch.max, (Format, Format), when=_takes_max)
-def max_(input: Tensor, *other: Tensor) -> Any:
-    """Return the largest of all values, or of two tensors place by place."""
-    return torch.maximum(input, *other) if other else torch.amax(input)
-
-
-@implements(torch.min, (Format, Format), when=_takes_max)
-def min_(input: Tensor, *other: Tensor) -> Any:
-    """Return the smallest of all values, or of two tensors place by place."""
-    return torch.minimum(input, *other) if other else torch.amin(input)
 
 
 def _takes_aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> str | None:

@@ -13,11 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from gossamer.core.join import build
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.softmax import softmax as rows_softmax
+from gossamer.core.join import build, values_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 from gossamer.formats.values import placed
+from gossamer.ops.forms import is_traced
 from gossamer.ops.reductions import Groups
 
 
@@ -63,7 +66,9 @@ def dtype_asked(args: tuple[Any, ...], dtype: torch.dtype | None) -> torch.dtype
 
 
 def _softmax(input: SparseTensor, dim: Any, dtype: torch.dtype | None, log: bool) -> Any:
+    values, structure = values_of(input), input.structure
+    if not log and dtype is None and gpu.on_gpu(values.device) and not is_traced([input]) and input.dim() > 1:
+        return build(rows_softmax(values, structure, dim), structure)
     groups, shifted, total = _parts(input, dim, dtype)
     out = shifted - total.log()[groups.group] if log else shifted.exp() / total[groups.group]
-    structure = input.structure
     return build(placed(out, structure.entries().where, structure), structure)

@@ -1,4 +1,4 @@
-"""gs.sparsified_op: an operator whose outputs, and their gradients, come sparse."""
+"""gs.sparsified_op: an operator with sparse outputs and sparse gradients of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 2**18  # values of an output that an inline sparsifier sees at a time
 
 
 class Output(NamedTuple):
-    """How one output, or its gradient, is made sparse: STen's four steps.
+    """How one output, or its gradient, is made sparse: STen's four settings.
 
     Examples
     --------
@@ -38,7 +38,7 @@ class Output(NamedTuple):
 
     @classmethod
     def of(cls, spec: Any) -> Output:
-        """Read a tuple of four; None stands for keep-all and dense."""
+        """From a tuple of four; None means keep-all or dense."""
         if isinstance(spec, Output):
             return spec
         if not isinstance(spec, (tuple, list)) or len(spec) != 4:
@@ -72,7 +72,7 @@ def _keep(x: Tensor, sparsifier: Sparsifier, format: Format) -> Tensor:
 def sparsified_op(
     orig_op: Callable[..., Any], out_fmt: Sequence[Any], grad_out_fmt: Sequence[Any] | None = None
 ) -> Callable[..., Any]:
-    """Return an operator like ``orig_op`` whose outputs come in the formats asked for.
+    """Return an operator like ``orig_op`` whose outputs are sparse, in the given formats.
 
     Parameters
     ----------
@@ -80,11 +80,11 @@ def sparsified_op(
         Any torch callable; its inputs may be dense or sparse.
     out_fmt
         For each output ``(inline sparsifier, temporary format, external sparsifier, output format)``. The inline
-        sparsifier is applied as the operator computes: a streaming or blocking one on a piece of the output at a time,
-        so that products and pointwise operators never hold the whole dense output; the external one afterwards.
-        None stands for keep-all and for dense.
+        sparsifier is applied while the operator computes. A streaming or blocking one works on one piece of the output
+        at a time, so products and pointwise operators never have the full dense output in memory. The external one is
+        applied afterwards. None means keep-all or dense.
     grad_out_fmt
-        The same four for the gradient that arrives at each output.
+        The same four for the gradient of each output.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def sparsified_op(
 
 
 def with_gradient(x: Tensor, spec: Output) -> Tensor:
-    """Let the gradient that arrives at a tensor come in a format."""
+    """Convert the gradient of a tensor to a format."""
     if isinstance(x, Tensor) and x.requires_grad:
         x.register_hook(spec.apply)
     return x

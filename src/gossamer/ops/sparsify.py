@@ -1,4 +1,4 @@
-"""gs.sparsify: a sparsifier chooses what stays, a format stores it."""
+"""gs.sparsify: a sparsifier selects the values to keep, a format stores them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _SPARSIFIERS: list[tuple[type, type[Format], type[Format], Callable[..., Tensor]
 
 
 def sparsify(x: Tensor, how: How, format: Format | None = None, **context: Any) -> Tensor:
-    """Keep the values of a tensor that matter, and store them in a format.
+    """Keep the most important values of a tensor, and store them in a format.
 
     Parameters
     ----------
     x
-        A float tensor. Gradients flow back to the values that stay.
+        A float tensor. Gradients flow to the kept values.
     how
         A pattern (``gs.NM(2, 4)``), its short form (``"90%"``, ``"2:4"``), a :class:`~gossamer.Sparsifier`, or another
-        SparseTensor: then the same positions stay, in its format.
+        SparseTensor, to keep the same positions in its format.
     format
-        Where to store it; by default BSR for block patterns, CSR for everything else with rows, COO for vectors.
+        The format of the result; by default BSR for block patterns, COO for vectors, and CSR for all others.
     **context
         What the score needs, such as ``grad=``.
 
     Returns
     -------
     SparseTensor
-        Or a dense tensor with zeros for ``format=gs.Dense()``.
+        With ``format=gs.Dense()``, a dense tensor with zeros.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def _like(x: Tensor, other: SparseTensor, format: Format | None) -> Tensor:
 
 
 def default_format(pattern: Pattern, x: Tensor) -> Format:
-    """Return the format that suits a pattern when none is asked for."""
+    """Return the default format for a pattern."""
     if isinstance(pattern, Blocks):
         return BSR(pattern.block)
     return CSR() if x.dim() > 1 else COO()
@@ -84,7 +84,7 @@ def default_format(pattern: Pattern, x: Tensor) -> Format:
 def implements_sparsifier(
     sparsifier: type, format: type[Format], out: type[Format]
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
-    """Register a faster way from a tensor in one format to a sparsified one in another.
+    """Register a faster implementation of a sparsifier, for certain formats of its input and output.
 
     The function gets ``(sparsifier, x, out_format)``. Without one, the mask is computed on a dense copy.
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.run.crossover import dense_wins
 from gossamer.compiler.run.runtime import available
 from gossamer.core.look import dtype_of
@@ -31,8 +33,11 @@ class Task(NamedTuple):
 
     def describe(self) -> str:
         """Say what the compiler would do."""
-        plan = plan_of(self.expression, self.tensors, self.out)
         call = f"gs.einsum({self.expression!r})"
+        try:
+            plan = plan_of(self.expression, self.tensors, self.out)
+        except NoKernelError as error:
+            return f"{call} computes on dense copies: {error}"
         if plan is None:
             return f"{call} is torch's: no operand is sparse"
         if dense_wins(plan):
@@ -57,9 +62,10 @@ def _takes_compiled(equation: Any, *operands: Any) -> str | None:
     if refused is not None:
         return refused
     first = _operands(operands)[0]
-    if first.device.type != "cpu" or dtype_of(first) not in _TYPES:
-        return "the compiler takes CPU tensors of float32, float64, int32, int64 and half precision"
-    return None if available() else "there is no C compiler"
+    on_gpu = gpu.on_gpu(first.device)
+    if (first.device.type != "cpu" and not on_gpu) or dtype_of(first) not in _TYPES:
+        return "the compiler takes CPU and CUDA tensors of float32, float64, int32, int64 and half precision"
+    return None if on_gpu or available() else "there is no C compiler"
 
 
 def _describe(equation: str, *operands: Any) -> str:

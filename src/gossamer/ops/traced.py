@@ -17,6 +17,8 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from gossamer.compiler import Statement, parse
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.language.statement import write
 from gossamer.compiler.planner.pairs import product_of
 from gossamer.compiler.run.calls import Call, Prepared, gradient
@@ -156,7 +158,7 @@ def _run_grad(
     if len(prepared) > 2 and product_of(statement) is not None:  # planned into pairs, each with its own gradient
         return _gradient_by_autograd(expression, prepared, grad, operand)
     dtype = grad.dtype
-    if dtype in _HALF:  # summed in single precision
+    if dtype in _HALF and not gpu.on_gpu(grad.device):  # summed in single precision
         prepared = [Prepared(p.values.float(), p.structure, p.vars) for p in prepared]
         grad = grad.float()
     form = infer(statement, [p.structure for p in prepared])
@@ -167,7 +169,7 @@ def _run_grad(
     try:
         with torch.no_grad():
             found = gradient(call, values, grad.contiguous(), structure, operand)
-    except BuildError:
+    except (BuildError, NoKernelError):
         found = _gradient_by_autograd(expression, prepared, grad, operand)
     return found.to(dtype).view(prepared[operand].values.shape)
 
@@ -232,8 +234,9 @@ def _places(formats: Sequence[str], sizes: Sequence[int]) -> list[int]:
     return places
 
 
-_library.impl("einsum", _run, "CPU")
-_library.impl("einsum_grad", _run_grad, "CPU")
+for _device in ("CPU", "CUDA"):
+    _library.impl("einsum", _run, _device)
+    _library.impl("einsum_grad", _run_grad, _device)
 _library._register_fake("einsum", _fake)
 _library._register_fake("einsum_grad", _fake_grad)
 torch.library.register_autograd("gossamer::einsum", _backward, setup_context=_keep, lib=_library)

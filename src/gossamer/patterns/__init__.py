@@ -1,4 +1,4 @@
-"""Which positions may stay: patterns turn scores into masks."""
+"""Which positions may be kept: patterns turn scores into masks."""
 
 from .base import Choice, Cost, Pattern
 from .blocks import Blocks

@@ -1,4 +1,4 @@
-"""Checks of what people pass to patterns, tensors as matrices, and exact arithmetic on fractions."""
+"""Checks of the arguments of patterns, tensors as matrices, and exact arithmetic on fractions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,15 @@ def as_count(name: str, value: object, at_least: int = 1) -> int:
 
 
 def check_n_of_m(who: str, n: int, m: int) -> None:
-    """Refuse more values than there are."""
+    """Raise if n is larger than m."""
     if n > m:
-        raise ValueError(f"{who} keeps n of each m values, so n <= m; got n={n}, m={m}. Did you mean {m}:{n}?")
+        raise ValueError(f"{who} keeps n of every m values, so n <= m; got n={n}, m={m}. Did you mean {m}:{n}?")
 
 
 def dropped(sparsity: float, n: int) -> int:
     """round(sparsity * n), half to even, without rounding errors.
 
-    0.35 means 35/100 here and not the binary number next to it, so that 35 % of 10 is 3.5 and rounds to 4 on every
-    machine.
+    0.35 means 35/100 here, not the nearest binary number, so 35 % of 10 is 3.5 and rounds to 4 on every machine.
     """
     return round(Fraction(repr(sparsity)) * n)
 
@@ -62,7 +61,7 @@ def shortest(gone: int, of: int) -> float:
 
 
 def check_scores(scores: Tensor, name: str) -> Tensor:
-    """The scores as float32 or float64, detached; or an error that says why `name` can't rank them."""
+    """The scores as float32 or float64, detached; or an error that explains why `name` can't rank them."""
     if not isinstance(scores, Tensor):
         raise TypeError(
             f"{name} needs a tensor of scores, got {type(scores).__name__}. Use torch.as_tensor(...) first."
@@ -85,7 +84,7 @@ def check_scores(scores: Tensor, name: str) -> Tensor:
 
 
 def matrix_shape(shape: Sequence[int]) -> tuple[int, int]:
-    """Rows and columns that a matrix pattern sees in a tensor of this shape."""
+    """Rows and columns of a tensor of this shape, read as a matrix."""
     if len(shape) < 2:
         return 1, prod(shape)
     return shape[0], prod(shape[1:])

@@ -4,8 +4,8 @@ Scores come as [m, rows, blocks], so that every step is one element-wise operati
 
 2 of 4 shared columns, as sparse tensor cores need, is exact up to m = 32: every set of 4 is tried. With t the largest
 and u the second of three columns, a row keeps t + max(u, x) of the set that column x completes, so each of the C(m, 4)
-sets costs two operations a row and one to add up. Floor for 4096x4096 at 64:2:32: 35,960 sets x 0.5 M row groups x 3 =
-57 G operations, about 18 s of one core. Other choices are refined until no exchange of one column improves them.
+sets costs two operations per row and one addition. Lower bound for 4096x4096 at 64:2:32: 35,960 sets x 0.5 M row groups
+x 3 = 57 G operations, about 18 s of one core. Other choices are refined until no exchange of one column improves them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Form(NamedTuple):
-    """One way to write a pattern: an example, a regular expression, and what to make of its groups."""
+    """One way to write a pattern: an example, a regular expression, and a function of its groups."""
 
     example: str
     regex: str

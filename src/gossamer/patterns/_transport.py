@@ -1,14 +1,13 @@
 """Many small transportation problems at once: rows choose patterns, and no pattern may be chosen more than g times.
 
-Exact, by successive shortest paths. Every row first takes its best pattern. While some pattern is overfull, rows are
+Exact, by successive shortest paths. First every row gets its best pattern. While some pattern is overfull, rows are
 moved along the cheapest chain (a row of an overfull pattern p moves to q, a row of q moves to r, ... until a pattern
-with room), which keeps the choice optimal for its counts at every step. The graph has one node a pattern, so a round
-of Bellman-Ford costs O(P^2). A chain is needed for each row in excess: by estimate 0.4 P sqrt(g) a problem for
-independent scores, and (P - 1) g if all rows want the same. All problems advance together, one chain each per round.
+with room), which keeps the choice optimal for its counts at every step. The graph has one node per pattern, so a round
+of Bellman-Ford costs O(P^2). A chain is needed for each row in excess: about 0.4 P sqrt(g) per problem for independent
+scores, and (P - 1) g if all rows prefer the same pattern. All problems advance together, one chain each per round.
 
-Gains are integers in float64: sums are exact, so there are no cycles that rounding made profitable, and the
-answer is the same on every machine. They are rounded to 30 bits below the largest score of their problem: "exact" means
-up to that.
+Gains are integers in float64: sums are exact, so rounding can't create profitable cycles, and the answer is the same on
+every machine. They are rounded to 30 bits below the largest score of their problem: "exact" means up to that.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def assign(scores: Tensor, choices: Tensor, g: int) -> Tensor:
     choices
         [m, P], 1 where pattern p keeps position i. P * g >= rows.
     g
-        How many rows of a problem may take the same pattern.
+        How many rows of a problem may use the same pattern.
 
     Returns
     -------

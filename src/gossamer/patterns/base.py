@@ -1,9 +1,9 @@
-"""What every pattern is: a rule that turns scores into a mask.
+"""The base class of patterns: a rule that turns scores into a mask.
 
-A new pattern is a frozen dataclass with one method, `pick`. The base class checks the scores, keeps autograd out, and
-gives everything else a safe default, so that a new pattern is right before it is fast. What a pattern says of itself
-beyond `pick` is what others would have to ask by its class: how it splits, how it is reached in stages, which choices
-it leaves, which formats hold it, how its masks are recognised and how it is written.
+A new pattern is a frozen dataclass with one method, `pick`. The base class checks the scores, turns autograd off, and
+has a safe default for everything else, so that a new pattern is correct before it is fast. The optional methods
+describe how a pattern can be split, how it is reached in stages, which choices its rows have, which formats suit it,
+how its masks are recognised and how it is written. So no other code needs to check the class of a pattern.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WASTE = 1.1
 
 
 class Cost(NamedTuple):
-    """What a sparsifier does to the memory: how it reads its input, how often, and how much it holds.
+    """How a sparsifier uses memory: how it reads its input, how often, and how much it stores.
 
     Examples
     --------
@@ -42,9 +42,9 @@ MATERIALIZING = Cost("materializing", 2, "O(nnz)")
 
 
 class Choice(NamedTuple):
-    """A choice that a pattern leaves to each row of a group of m columns: which n of them stay.
+    """The choice that each row has in a group of m columns: which n of them it keeps.
 
-    Where `shared` isn't None, `rows` neighbouring rows choose within the same `shared` columns.
+    If `shared` isn't None, `rows` neighbouring rows choose among the same `shared` columns.
     """
 
     n: int
@@ -54,14 +54,14 @@ class Choice(NamedTuple):
 
 
 class Pattern(ABC):
-    """Which sets of positions may stay.
+    """Which positions may be kept.
 
-    Patterns are frozen, compare by value and print as a string that `as_pattern` reads back. Matrix patterns see
+    Patterns are frozen, compare by value and print as a string that `as_pattern` reads back. Matrix patterns use
     dimension 0 as rows and all others, flattened, as columns; a 1-d tensor is one row.
 
     Examples
     --------
-    A pattern of your own is a few lines:
+    Your own pattern takes a few lines:
 
     >>> from dataclasses import dataclass
     >>> import torch
@@ -87,7 +87,7 @@ class Pattern(ABC):
 
     @abstractmethod
     def pick(self, scores: Tensor) -> Tensor:
-        """The rule itself: `scores` is float32 or float64, without NaN and gradients; the answer is a bool mask.
+        """The rule itself: `scores` is float32 or float64, without NaN and gradients; returns a bool mask.
 
         Examples
         --------
@@ -98,7 +98,7 @@ class Pattern(ABC):
         """
 
     def select(self, scores: Tensor) -> Tensor:
-        """Which positions stay: a bool mask of the shape of `scores`, where a higher score is likelier to stay.
+        """Which positions are kept: a bool mask with the shape of `scores`. Higher scores are preferred.
 
         Parameters
         ----------
@@ -123,7 +123,7 @@ class Pattern(ABC):
             return self.pick(check_scores(scores, type(self).__name__))
 
     def select_many(self, scores: Sequence[Tensor]) -> list[Tensor]:
-        """Masks of several tensors. Each is on its own, unless the pattern ranks over all of them.
+        """Masks of several tensors: each separately, unless the pattern ranks them together.
 
         Examples
         --------
@@ -136,7 +136,7 @@ class Pattern(ABC):
         return [self.select(one) for one in scores]
 
     def select_by_row(self, scores: Tensor) -> Tensor:
-        """The same for scores that compare within a row only (Wanda's): each row of a matrix loses alike.
+        """The same for scores that are comparable only within a row (Wanda's): each row loses the same share.
 
         Examples
         --------
@@ -174,7 +174,7 @@ class Pattern(ABC):
         return MATERIALIZING
 
     def sparsity_of(self, shape: Sequence[int]) -> float | None:
-        """The share of values that are removed from a tensor of this shape; None where it depends on the scores.
+        """The share of values that are removed from a tensor of this shape; None if it depends on the scores.
 
         Examples
         --------
@@ -199,7 +199,7 @@ class Pattern(ABC):
 
     @property
     def period(self) -> int | None:
-        """Columns that are decided on their own, without the others; None where all columns are ranked together.
+        """The number of columns that are decided independently of the others; None if all are ranked together.
 
         Examples
         --------
@@ -211,7 +211,7 @@ class Pattern(ABC):
 
     @property
     def unit(self) -> tuple[int, int]:
-        """Rows and columns that stay or are removed together.
+        """Rows and columns that are kept or removed together.
 
         Examples
         --------
@@ -222,7 +222,8 @@ class Pattern(ABC):
         return 1, 1
 
     def choice(self, rows: int) -> Choice | None:
-        """The choice that each row has in each group of columns, in a matrix of `rows` rows; None: not of this kind.
+        """The choice that each row has in each group of columns, in a matrix of `rows` rows; None if the pattern is not
+        of this kind.
 
         Examples
         --------
@@ -237,8 +238,9 @@ class Pattern(ABC):
     def portion(self, shape: Sequence[int], dim: int, start: int, stop: int) -> Pattern | None:
         """The pattern of rows (dim 0) or columns (dim 1) `start` to `stop` of a matrix of this shape.
 
-        Masks of all portions, side by side, keep as many values as the pattern keeps of the matrix: columns decided a
-        few at a time, parts of a weight, rows on other ranks. None where the pattern can't be split there.
+        The masks of all portions together keep as many values as the pattern keeps in the matrix. This is for columns
+        that are decided a few at a time, parts of a weight, and rows on other ranks. None if the pattern can't be split
+        there.
 
         Examples
         --------
@@ -251,7 +253,7 @@ class Pattern(ABC):
         return None
 
     def towards(self, share: float) -> Pattern:
-        """A looser pattern on the way to this one, of which `share` (0 to 1) is done.
+        """A less strict pattern, at the stage `share` (0 to 1) on the way to this one.
 
         Examples
         --------
@@ -267,7 +269,7 @@ class Pattern(ABC):
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """Formats that are made for it, as they print, best first; every other format can hold it too.
+        """Formats that are made for it, as strings, best first; every other format works too.
 
         Examples
         --------

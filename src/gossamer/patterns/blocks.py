@@ -1,4 +1,4 @@
-"""Blocks of values stay or are removed together."""
+"""Blocks of values are kept or removed together."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _RECOGNISED = ((32, 32), (16, 16), (8, 8), (4, 4), (1, 32), (1, 16), (1, 8), (1,
 
 @dataclass(frozen=True)
 class Blocks(Pattern):
-    """Drops exactly `round(sparsity * blocks)` of the blocks, those with the lowest mean score.
+    """Removes exactly `round(sparsity * blocks)` blocks, those with the lowest mean score.
 
-    Among equal means the lower block index (row by row) stays. Where the block doesn't divide the shape, blocks at the
-    right and bottom edges are smaller: they count as one block each, and rank by the mean of the values they have.
+    For equal means, the lower block index (row by row) is kept. If the block doesn't divide the shape, blocks at the
+    right and bottom edges are smaller. They count as one block each, and rank by the mean of their values.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class Blocks(Pattern):
 
     @classmethod
     def recognise(cls, mask: Tensor) -> Self | None:
-        """The largest blocks that are kept or removed as one; at least two each way, or they tell nothing."""
+        """The largest blocks that are kept or removed as a unit; there must be at least two in each direction."""
         rows, columns = mask.shape
         for height, width in _RECOGNISED:
             if (height > 1 and rows < 2 * height) or (width > 1 and columns < 2 * width):
@@ -117,7 +117,7 @@ class Blocks(Pattern):
         return None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
-        """The share of blocks that are removed: the share of values too where the block divides the shape.
+        """The share of blocks that are removed. It is also the share of values, if the block divides the shape.
 
         Examples
         --------

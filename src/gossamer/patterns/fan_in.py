@@ -16,14 +16,14 @@ from .base import BLOCKING, Cost, Pattern
 
 @dataclass(frozen=True)
 class FanIn(Pattern):
-    """Each row keeps the same number of values, its highest. Among equals the lower column stays.
+    """Each row keeps the same number of values, its highest. For equal scores, the lower column is kept.
 
     Parameters
     ----------
     sparsity
         Fraction of each row that is removed: it keeps `columns - round(sparsity * columns)`.
     k
-        Or how many values each row keeps. Give one of the two.
+        How many values each row keeps. Pass either `sparsity` or `k`.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class FanIn(Pattern):
             object.__setattr__(self, "k", as_count("k", self.k, at_least=0))
 
     def kept(self, columns: int) -> int:
-        """How many values each of the rows keeps, when a row has `columns`.
+        """How many values a row of `columns` keeps.
 
         Examples
         --------
@@ -66,7 +66,7 @@ class FanIn(Pattern):
             return columns - dropped(self.sparsity, columns)
         assert self.k is not None
         if self.k > columns:
-            raise ValueError(f"FanIn(k={self.k}) keeps more values a row than there are: rows have {columns} columns.")
+            raise ValueError(f"FanIn(k={self.k}) keeps more values than a row has: rows have {columns} columns.")
         return self.k
 
     def pick(self, scores: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ class FanIn(Pattern):
         return FanIn(k=round(kept * stop / columns) - round(kept * start / columns))
 
     def towards(self, share: float) -> Pattern:
-        """A larger fan-in; of a fan-in given as `k` the dense one isn't known, so it is reached at once."""
+        """A larger fan-in. For a fan-in given as `k` the dense one isn't known, so there are no stages."""
         if share >= 1 or self.sparsity is None:
             return self
         return FanIn(round(self.sparsity * max(share, 0.0), 6))
@@ -99,7 +99,7 @@ class FanIn(Pattern):
 
     @classmethod
     def recognise(cls, mask: Tensor) -> Self | None:
-        """The same number in every row; rows that keep nothing (ablated neurons) don't count."""
+        """The same number in every row. Empty rows (ablated neurons) don't count."""
         counts = mask.sum(1)
         active = counts[counts > 0]
         constant = len(mask) > 1 and len(active) > 0 and bool((active == active[0]).all())

@@ -1,4 +1,4 @@
-"""STen's grouped n:m: n of each m columns, and within a chunk of rows every choice is equally popular."""
+"""STen's grouped n:m: n of every m columns, and within a chunk of rows every choice is used equally often."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _RECOGNISED = (1, 2, 4, 8, 16, 32, 64)  # g, the smallest first: its multiples h
 
 @dataclass(frozen=True)
 class GroupedNM(Pattern):
-    """n of each m columns stay, and in each chunk of rows every one of the C(m, n) patterns is used by exactly g rows.
+    """Keeps n of every m columns; in each chunk of rows, each of the C(m, n) patterns is used by exactly g rows.
 
-    Columns are cut into blocks of m, rows into chunks of C(m, n) * g. A kernel can then walk the patterns in a fixed
-    order, without a branch or a gather. Which row takes which pattern is chosen so that the sum of kept scores is the
-    largest possible: not by a heuristic, but with scores rounded to 2**-30 of the largest in their block and chunk.
-    Among equal choices the result is fixed, but not the lowest index in general.
+    Columns are divided into blocks of m, rows into chunks of C(m, n) * g. So a kernel can process the patterns in a
+    fixed order, without a branch or a gather. The patterns are assigned to the rows such that the sum of kept scores is
+    the largest possible. This is exact, with scores rounded to 2**-30 of the largest in their block and chunk. For
+    equal sums the result is deterministic, but not always the lowest index.
 
-    Rows that are no multiple of the chunk: in the last, shorter chunk each pattern is used at most g times. Columns
-    that are no multiple of m: the last block is as if filled up with columns of score 0, so its rows may keep fewer
-    than n values.
+    If the rows are not a multiple of the chunk, each pattern is used at most g times in the last, shorter chunk. If the
+    columns are not a multiple of m, the last block is padded with columns of score 0, so its rows may keep fewer than n
+    values.
 
     Parameters
     ----------
     n, m
         1 <= n <= m, with at most 4096 patterns.
     g
-        Rows of a chunk that share a pattern, at least 1.
+        How many rows of a chunk share a pattern, at least 1.
 
     Examples
     --------
     >>> import torch
     >>> scores = torch.tensor([[9.0, 8.0], [5.0, 1.0]])
-    >>> GroupedNM(1, 2, 1).select(scores).int().tolist()  # both rows want column 0: the one that loses least gives way
+    >>> GroupedNM(1, 2, 1).select(scores).int().tolist()  # both rows prefer column 0; the first loses less
     [[0, 1], [1, 0]]
     >>> str(GroupedNM(1, 8, 16))
     '1:8:g16'
@@ -69,7 +69,7 @@ class GroupedNM(Pattern):
         if comb(self.m, self.n) > _MOST_PATTERNS:
             raise ValueError(
                 f"GroupedNM({self.n}, {self.m}) would have {comb(self.m, self.n)} patterns; "
-                f"at most {_MOST_PATTERNS} are supported. Take a smaller m."
+                f"at most {_MOST_PATTERNS} are supported. Use a smaller m."
             )
 
     @property
@@ -152,7 +152,7 @@ class GroupedNM(Pattern):
 
     @classmethod
     def recognise(cls, mask: Tensor) -> Self | None:
-        """An n:m whose choices are equally popular in each chunk of rows; a shorter last chunk is free."""
+        """An n:m whose choices are used equally often in each chunk of rows, except in a shorter last chunk."""
         found = NM.recognise(mask)
         if found is None or comb(found.m, found.n) > _MOST_PATTERNS:
             return None
@@ -170,7 +170,7 @@ class GroupedNM(Pattern):
         return None
 
     def sparsity_of(self, shape: Sequence[int]) -> float:
-        """1 - n / m: exact where m divides the columns or the chunk divides the rows, else what to expect.
+        """1 - n / m: exact if m divides the columns or the chunk divides the rows, else approximate.
 
         Examples
         --------

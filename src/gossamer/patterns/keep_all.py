@@ -1,4 +1,4 @@
-"""Everything stays: the baseline, and the sparsifier of operators whose result is as sparse as it is."""
+"""Keeps everything: the baseline, and the default sparsifier of an operator's result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .base import STREAMING, Cost, Pattern
 
 @dataclass(frozen=True)
 class KeepAll(Pattern):
-    """Every value stays. It looks at no score, so NaN and infinite ones pass.
+    """Keeps every value. It doesn't read the scores, so NaN and infinity are allowed.
 
     Examples
     --------

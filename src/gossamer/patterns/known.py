@@ -1,6 +1,6 @@
-"""The list of patterns, and what searches it: reading a string, recognising a mask.
+"""The list of patterns, and functions that search it: to parse a string, or recognise a mask.
 
-The order is that of recognition, the most special first: a mask of 64:2:8 has the pattern 2:8 as well.
+Recognition follows this order, the most specific first: a mask of 64:2:8 is also a mask of 2:8.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def as_pattern(how: Pattern | str) -> Pattern:
     "1:8:g16"           `GroupedNM(1, 8, 16)`
     "64:2:8"            `VNM(64, 2, 8)`
     "all:2:8"           `VNM("all", 2, 8)`
-    "64:4:8 of 5"       `SharedNM(64, 5, 4, 8)`, a stage on the way to 64:2:8
+    "64:4:8 of 5"       `SharedNM(64, 5, 4, 8)`, a stage towards 64:2:8
     "fan-in 90%"        `FanIn(0.9)`
     "fan-in k=32"       `FanIn(k=32)`
     "block 4x4 80%"     `Blocks(0.8, (4, 4))`
@@ -90,11 +90,12 @@ def _unknown(how: str, text: str) -> str:
 
 
 def recognise(mask: Tensor) -> Pattern | None:
-    """The most special pattern that a mask has; None where what it keeps is in no order.
+    """The most specific pattern of a mask; None if it is irregular.
 
     A mask has a pattern if the pattern allows it and keeps at most 1.1 times its positions (`patterns.base.WASTE`): a
-    2:4 weight of which training made a few more values zero is still 2:4. Full and empty masks are `KeepAll()` and
-    `Unstructured(1.0)`. A small mask may be more regular than it was meant: two rows soon have a constant fan-in.
+    2:4 weight in which training has set a few more values to zero is still 2:4. Full and empty masks are `KeepAll()`
+    and `Unstructured(1.0)`. A small mask may look more regular than intended: two rows often have the same fan-in by
+    chance.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def recognise(mask: Tensor) -> Pattern | None:
 
 
 def describe(mask: Tensor) -> str:
-    """The pattern of a mask in words, for tables.
+    """The pattern of a mask as text, for tables.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""n of each m neighbours in a row stay."""
+"""Keeps n of every m neighbours in a row."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _WIDEST = 256  # and up to this m for n = 2, the n of sparse tensor cores
 
 @dataclass(frozen=True)
 class NM(Pattern):
-    """Of each m consecutive values of a row the n highest stay. Among equals the lower column stays.
+    """Keeps the n highest of every m consecutive values in a row. For equal scores, the lower column is kept.
 
-    Where the columns are no multiple of m, the last group is shorter: r < m columns keep min(n, r).
+    If the columns are not a multiple of m, the last group is shorter: of r < m columns, min(n, r) are kept.
 
     Parameters
     ----------
     n, m
-        1 <= n <= m. `NM(2, 4)` is what sparse tensor cores take.
+        1 <= n <= m. Sparse tensor cores need `NM(2, 4)`.
 
     Examples
     --------
@@ -54,6 +54,8 @@ class NM(Pattern):
         matrix = as_matrix(scores)
         rows, columns = matrix.shape
         full = columns - columns % self.m
+        if full == columns:
+            return keep_top_rows(matrix.reshape(-1, self.m), self.n).view(scores.shape)
         mask = torch.empty(matrix.shape, dtype=torch.bool, device=scores.device)
         mask[:, :full] = keep_top_rows(matrix[:, :full].reshape(-1, self.m), self.n).view(rows, full)
         mask[:, full:] = keep_top_rows(matrix[:, full:], self.n)
@@ -90,7 +92,7 @@ class NM(Pattern):
 
     @classmethod
     def recognise(cls, mask: Tensor) -> Self | None:
-        """The n:m that the mask has without waste, m as small as possible; else the first with little."""
+        """The n:m that fits the mask exactly, with the smallest m; else the first one with little waste."""
         kept, size = int(mask.sum()), mask.numel()
         found = []
         for m in (*_USUAL, *widths_of_two(mask)):
@@ -117,7 +119,7 @@ def aligned(start: int, stop: int, m: int, size: int) -> bool:
 
 
 def kept_on_the_way(n: int, m: int, share: float) -> int:
-    """How many of m stay when `share` of the way to n:m is done.
+    """How many of m are kept at the stage `share` on the way to n:m.
 
     Examples
     --------
@@ -128,7 +130,7 @@ def kept_on_the_way(n: int, m: int, share: float) -> int:
 
 
 def grouped(mask: Tensor, m: int) -> Tensor:
-    """A mask as [rows, groups, m]; what the last group lacks is False."""
+    """A mask as [rows, groups, m]; the last group is padded with False."""
     return pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m)
 
 

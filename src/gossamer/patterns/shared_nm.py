@@ -1,4 +1,4 @@
-"""Blocks of rows share some of each m columns, and each row keeps n of those: the stages on the way to V:N:M."""
+"""Blocks of rows share some of every m columns, and each row keeps n of those: the stages towards V:N:M."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from .unstructured import Unstructured
 
 @dataclass(frozen=True)
 class SharedNM(Pattern):
-    """Each block of v rows shares `shared` of each m columns, and each of its rows keeps n of those.
+    """Each block of v rows shares `shared` of every m columns, and each of its rows keeps n of those.
 
-    `SharedNM(v, 4, 2, m)` keeps what `VNM(v, 2, m)` keeps; the others lead there. Rows that are no multiple of v: the
-    last block has fewer. Columns that are no multiple of m: the last group has r < m columns, of which min(shared, r)
-    are shared and each row keeps min(n, r).
+    `SharedNM(v, 4, 2, m)` is the same as `VNM(v, 2, m)`; others are stages towards it. If the rows are not a multiple
+    of v, the last block has fewer. If the columns are not a multiple of m, the last group has r < m columns:
+    min(shared, r) are shared and each row keeps min(n, r).
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ class SharedNM(Pattern):
         return self if aligned(start, stop, (self.rows_of(sides[0]), self.m)[dim], sides[dim]) else None
 
     def towards(self, share: float) -> Pattern:
-        """More of each m, and more shared columns, at least one to choose from."""
+        """Keeps more of every m, with more shared columns, so that there is a choice."""
         if share >= 1:
             return self
         kept = kept_on_the_way(self.n, self.m, share)
@@ -142,7 +142,7 @@ class SharedNM(Pattern):
 
 
 def check_rows(v: object) -> None:
-    """Refuse what isn't a number of rows."""
+    """Raise if `v` isn't a number of rows."""
     if isinstance(v, str):
         if v != "all":
             raise ValueError(f'v must be an integer >= 1 or "all", got {v!r}.')

@@ -1,4 +1,4 @@
-"""Values above a threshold stay."""
+"""Keeps values above a threshold."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .base import STREAMING, Cost, Pattern
 
 @dataclass(frozen=True)
 class Threshold(Pattern):
-    """Scores strictly above `t` stay, so `Threshold(0.0)` with magnitudes drops the exact zeros and nothing else.
+    """Keeps scores strictly above `t`, so `Threshold(0.0)` with magnitudes removes exactly the zeros.
 
     Parameters
     ----------

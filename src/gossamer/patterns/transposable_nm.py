@@ -1,4 +1,4 @@
-"""n of each 4 neighbours stay, in rows and in columns: the transpose has the same pattern."""
+"""Keeps n of every 4 neighbours along rows and along columns, so the transpose has the same pattern."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def _launch(scores: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class TransposableNM(Pattern):
-    """Of each 4 x 4 values n stay in every row and in every column, those whose sum is highest.
+    """In every block of 4 x 4, keeps n values in each row and in each column, with the highest sum.
 
     The search is exact: all masks of a block are compared (90 for n = 2). Sparse tensor cores can then multiply by the
-    matrix and by its transpose. At the edges of a matrix whose sides are no multiples of 4, blocks may keep fewer.
+    matrix and by its transpose. If the sides of a matrix are not multiples of 4, blocks at its edges may keep fewer.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class TransposableNM(Pattern):
     def __post_init__(self) -> None:
         object.__setattr__(self, "n", as_count("n", self.n))
         if self.m != _SIDE or not 1 <= self.n <= _SIDE:
-            raise ValueError(f"TransposableNM keeps n of each 4, n from 1 to 4; got n={self.n}, m={self.m}")
+            raise ValueError(f"TransposableNM keeps n of every 4, n from 1 to 4; got n={self.n}, m={self.m}")
 
     def pick(self, scores: Tensor) -> Tensor:
         matrix = as_matrix(scores)

@@ -1,4 +1,4 @@
-"""The lowest fraction is removed, wherever it is."""
+"""Removes the lowest fraction of all values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .base import BLOCKING, MATERIALIZING, Cost, Pattern
 
 @dataclass(frozen=True)
 class Unstructured(Pattern):
-    """Drops exactly `round(sparsity * n)` of n values, the lowest. Among equals the lower index stays.
+    """Removes exactly `round(sparsity * n)` of n values, the lowest. For equal scores, the lower index is kept.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Unstructured(Pattern):
             return [part.view(one.shape).to(one.device) for part, one in zip(parts, ready, strict=True)]
 
     def select_by_row(self, scores: Tensor) -> Tensor:
-        """Every row loses as many values as the others, or one more where the total asks for it."""
+        """Every row loses the same number of values, or one more if the total requires it."""
         if self.per != "tensor":
             return self.select(scores)
         matrix = as_matrix(check_scores(scores, "Unstructured"))

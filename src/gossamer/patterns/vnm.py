@@ -1,4 +1,4 @@
-"""V:N:M (VENOM): blocks of v rows share 4 of each m columns, and each row keeps 2 of these 4."""
+"""V:N:M (VENOM): blocks of v rows share 4 of every m columns, and each row keeps 2 of these 4."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _RECOGNISED = (512, 384, 256, 192, 128, 96, 64, 48, 32, 16, 8, 4)
 
 @dataclass(frozen=True)
 class VNM(Pattern):
-    """Each block of v rows keeps 4 of each m columns, and each of its rows 2 of those 4, as sparse tensor cores need.
+    """Each block of v rows keeps 4 of every m columns, and each row 2 of those 4, as sparse tensor cores need.
 
-    The 4 columns are those that let the rows keep the largest sum of scores: the best of all for m <= 32 (sums in the
-    precision of the scores), and a choice that no exchange of one column improves above it. Among equals lower
-    columns stay.
+    The 4 columns are chosen such that the rows keep the largest sum of scores. For m <= 32 this is exact (in the
+    precision of the scores); above, exchanging any one column doesn't improve it. For equal sums, lower columns are
+    kept.
 
-    Rows that are no multiple of v: the last block has fewer. Columns that are no multiple of m: the last group has r
-    < m columns, of which min(4, r) are shared and each row keeps min(2, r).
+    If the rows are not a multiple of v, the last block has fewer. If the columns are not a multiple of m, the last
+    group has r < m columns: min(4, r) are shared and each row keeps min(2, r).
 
     Parameters
     ----------
     v
         Rows of a block, at least 1, or "all": one block of all rows.
     n
-        2, as the hardware has it.
+        Must be 2, because of the hardware.
     m
         At least 4. `VNM(v, 2, 4)` is `NM(2, 4)` for every v.
 
@@ -68,7 +68,7 @@ class VNM(Pattern):
                 f"VNM keeps n = 2 of 4 shared columns, as sparse tensor cores do; got n={self.n}. Use NM(n, m)."
             )
         if self.m < 4:
-            raise ValueError(f"VNM shares 4 of each m columns, so m must be at least 4; got m={self.m}.")
+            raise ValueError(f"VNM shares 4 of every m columns, so m must be at least 4; got m={self.m}.")
 
     @property
     def _shared(self) -> SharedNM:
@@ -95,7 +95,7 @@ class VNM(Pattern):
         return None if self._shared.portion(shape, dim, start, stop) is None else self
 
     def towards(self, share: float) -> Pattern:
-        """More of each m, and more shared columns: for 64:2:8 64:5:8 of 6, 64:4:8 of 5, 64:3:8 of 5."""
+        """Keeps more of every m, with more shared columns. For 64:2:8: 64:5:8 of 6, 64:4:8 of 5, 64:3:8 of 5."""
         return self if share >= 1 else self._shared.towards(share)
 
     @property

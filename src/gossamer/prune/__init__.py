@@ -1,4 +1,4 @@
-"""Pruning trained models: calibrated, second order, for any pattern.
+"""Pruning trained models, with calibration data and second-order methods, for any pattern.
 
 >>> import torch, gossamer as gs
 >>> model = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.GELU(), torch.nn.Linear(64, 8))
@@ -13,6 +13,7 @@ from gossamer.prune.gram import Gram
 from gossamer.prune.methods import ByScore, Known, Method, Pruned
 from gossamer.prune.obs import OBS
 from gossamer.prune.once import oneshot
+from gossamer.prune.recovery import recover
 from gossamer.prune.report import LayerReport, Report
 from gossamer.prune.sparsegpt import SparseGPT
 from gossamer.prune.staged import gradual
@@ -20,6 +21,7 @@ from gossamer.prune.staged import gradual
 __all__ = [
     "oneshot",
     "gradual",
+    "recover",
     "Report",
     "LayerReport",
     "SparseGPT",

@@ -1,4 +1,4 @@
-"""Calibration batches: how a model is run on one, what is checked first, and the gradients they give."""
+"""Calibration batches: running a model on one, checks, and gradients."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def run(model: nn.Module, batch: Any) -> Any:
 
 
 def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str | None) -> list[Any]:
-    """The batches as a list, checked: there are some, on the model's device, without NaN.
+    """The batches as a list, after checks: not empty, on the model's device, without NaN.
 
-    A list, because every block asks for them again, and a shuffling loader would answer differently.
+    A list, because every block uses them again, and a shuffling loader would return other batches.
     """
     if calibration is None:
         if needed_by:
@@ -61,7 +61,9 @@ def gather(calibration: Iterable[Any] | None, model: nn.Module, needed_by: str |
             if tensor.numel() == 0:
                 raise ValueError(f"calibration batch {number} is empty: it has a tensor of shape {tuple(tensor.shape)}")
             if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-                raise ValueError(f"calibration batch {number} holds NaN or infinity: leave it out, or repair the data")
+                raise ValueError(
+                    f"calibration batch {number} contains NaN or infinity: leave it out, or repair the data"
+                )
     return batches
 
 
@@ -71,7 +73,7 @@ def _tensors(batch: Any) -> list[Tensor]:
 
 
 def samples(batches: Sequence[Any], each: bool) -> Iterator[Any]:
-    """The batches as they are, or cut into samples along the dimension that all their tensors begin with."""
+    """The batches themselves, or divided into samples along the first dimension of all their tensors."""
     for batch in batches:
         sizes = {t.shape[0] for t in _tensors(batch) if t.dim()}
         if not each or len(sizes) != 1:
@@ -100,7 +102,7 @@ def add_gradients(
     collectors: Mapping[Layer, Collector],
     probe: bool = True,
 ) -> None:
-    """One gradient of the loss for each part of the calibration data, taken in by the layers' collectors.
+    """Compute one gradient of the loss for each part of the calibration data, and add it to the layers' collectors.
 
     Parameters
     ----------
@@ -109,11 +111,11 @@ def add_gradients(
     parts
         Of the calibration data, one for each gradient.
     loss
-        ``loss(output, part)``; None: the output's own, or a random projection of the output.
+        ``loss(output, part)``; None: the output's own loss, or a random projection of the output.
     collectors
-        What takes in the gradients of each layer.
+        The collector of each layer.
     probe
-        Does a random projection do where there is no loss? Its gradients say how the loss curves, not where it falls.
+        May a random projection be used if there is no loss? Its gradients describe the curvature, not the slope.
     """
     layers = list(collectors)
     weights = {x.parameter_name: x.dense() for x in layers}
@@ -130,8 +132,8 @@ def add_gradients(
                 continue
             if not bool(grad.isfinite().all()):
                 raise ValueError(
-                    f"the gradient of {name!r} for calibration part {number} holds NaN or infinity: look for overflow "
-                    "in half precision or a loss that isn't finite, or leave that batch out"
+                    f"the gradient of {name!r} for calibration part {number} contains NaN or infinity: look for "
+                    "overflow in half precision or a loss that isn't finite, or leave that batch out"
                 )
             for layer in layers:
                 if layer.parameter_name == name:
@@ -177,3 +179,18 @@ def _probe(output: Any, part: Any, generator: torch.Generator) -> Tensor:
             r = r * mask[..., None]
         total = total + (t.float() * r).sum()
     return total
+
+
+def tokens_of(batch: Any) -> Tensor | None:
+    """Which tokens of a batch are no padding, [sequences, tokens]; None: all, or it doesn't say.
+
+    Examples
+    --------
+    >>> import torch
+    >>> tokens_of({"input_ids": torch.ones(1, 3), "attention_mask": torch.tensor([[1, 1, 0]])})
+    tensor([[ True,  True, False]])
+    """
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    if not isinstance(mask, Tensor) or mask.dim() != 2 or mask.is_floating_point() or bool(mask.all()):
+        return None
+    return mask.bool()

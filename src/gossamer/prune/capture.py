@@ -1,13 +1,13 @@
-"""Seeing which activations meet which weight, wherever in a forward pass that happens.
+"""Recording which activations are multiplied with which weight, anywhere in a forward pass.
 
-Layers are recognised by the memory of their weight, not by their class: whoever multiplies with a weight that is
-watched, with a part of it (one expert) or with several at once (q, k and v together) is seen, so modules that reach
-into others (``nn.MultiheadAttention``) are too.
+Layers are recognised by the memory of their weight, not by their class. So every product with a watched weight is
+recorded, also with a part of it (one expert) or with several at once (q, k and v), and in modules that use the weights
+of others (``nn.MultiheadAttention``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -28,6 +28,13 @@ _OF_TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_paddin
 _ORDINARY = (Tensor, nn.Parameter)  # others, such as sparse weights, are recognised by being the same object
 
 
+class Activation(NamedTuple):
+    """What a weight is multiplied with, and how a convolution moves over it."""
+
+    x: Tensor
+    how: Geometry | None
+
+
 class _Met(NamedTuple):
     """An activation of the current batch, and its share of X X^T."""
 
@@ -38,14 +45,14 @@ class _Met(NamedTuple):
 
 
 class Capture(TorchFunctionMode):
-    """While active, add up X X^T for every watched weight; call :meth:`end_batch` after each batch.
+    """While active, accumulate X X^T for every watched weight; call :meth:`end_batch` after each batch.
 
-    Layers that are given the very same activations (query, key and value) share one sum.
+    Layers with the same activations (query, key and value) share one sum.
 
     Parameters
     ----------
     weights
-        The tensors to watch, by name: views of what the forward pass will see.
+        The tensors to watch, by name: views of those that the forward pass will use.
     limit, align
         Bytes that one sum may take, and of what its blocks are a multiple; see :class:`Gram`.
 
@@ -74,6 +81,10 @@ class Capture(TorchFunctionMode):
                 self._places.setdefault(storage, []).append((first, last, name))
         self._met: list[_Met] = []
         self._calls: dict[str, list[int]] = {}
+        #: Which tokens of this batch count, [sequences, tokens]; None: all.
+        self.tokens: Tensor | None = None
+        #: The activations that this batch has in the dense model, in the order in which they are met.
+        self.dense: Sequence[Activation] = ()
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -116,17 +127,28 @@ class Capture(TorchFunctionMode):
             return
         same = [i for i, m in enumerate(self._met) if m.x is x and m.version == x._version and m.how == how]
         if not same:
-            part = self._empty.copy()
             with torch._C.DisableTorchFunction(), torch.no_grad():
-                for piece in columns(x.detach(), how):
-                    part.add(piece)
+                part = self._take_in(x.detach(), how, len(self._met))
             same = [len(self._met)]
             self._met.append(_Met(x, x._version, how, part))
         for name in names:
             self._calls.setdefault(name, []).append(same[0])
 
+    def _take_in(self, x: Tensor, how: Geometry | None, number: int) -> Gram:
+        """X X^T of one activation, with that of the dense model where it has the same shape."""
+        part = self._empty.copy()
+        twin = self.dense[number] if number < len(self.dense) else None
+        pieces = columns(counted(x, self.tokens), how)
+        if twin is None or twin.how != how or twin.x.shape != x.shape:  # another model, or a token took another route
+            for piece in pieces:
+                part.add(piece)
+        else:
+            for piece, dense in zip(pieces, columns(counted(twin.x, self.tokens), how), strict=True):
+                part.add(piece, dense)
+        return part
+
     def end_batch(self) -> None:
-        """Add what the batch has brought to the sums, once for all layers that met the same activations."""
+        """Add the activations of the batch to the sums, once for all layers with the same activations."""
         teams: dict[tuple[tuple[int, ...], int], list[str]] = {}
         for name, calls in self._calls.items():
             teams.setdefault((tuple(calls), id(self.grams.get(name))), []).append(name)
@@ -141,6 +163,55 @@ class Capture(TorchFunctionMode):
             self.grams.update(dict.fromkeys(names, gram))
         self._met.clear()
         self._calls.clear()
+
+
+class Recorder(Capture):
+    """While active, keep the activations that watched weights meet; :meth:`take` them after each batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.Linear(2, 3)
+    >>> with torch.no_grad(), Recorder({"w": layer.weight}) as recorder:
+    ...     _ = layer(torch.tensor([[1.0, 2.0]]))
+    >>> recorder.order(), recorder.take()
+    ({'w': 0}, [Activation(x=tensor([[1., 2.]]), how=None)])
+    """
+
+    def __init__(self, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(weights)
+        self._seen: list[Activation] = []
+
+    def _take_in(self, x: Tensor, how: Geometry | None, number: int) -> Gram:
+        self._seen.append(Activation(x.clone(), how))  # the model may write to it
+        return self._empty
+
+    def order(self) -> dict[str, int]:
+        """For each weight that was met, the number of the first activation that it met."""
+        return {name: calls[0] for name, calls in self._calls.items()}
+
+    def take(self) -> list[Activation]:
+        """The activations since the last call, in their order."""
+        seen, self._seen = self._seen, []
+        self._met.clear()
+        self._calls.clear()
+        return seen
+
+
+def counted(x: Tensor, tokens: Tensor | None) -> Tensor:
+    """The activations of the tokens that count; all, where x is not arranged by tokens.
+
+    Examples
+    --------
+    >>> import torch
+    >>> counted(torch.arange(3.0).view(1, 3, 1), torch.tensor([[True, True, False]])).flatten()
+    tensor([0., 1.])
+    """
+    if tokens is None:
+        return x
+    if x.dim() > 2 and x.shape[:2] == tokens.shape:
+        return x[tokens.to(x.device)]
+    return x[tokens.reshape(-1).to(x.device)] if x.dim() == 2 and len(x) == tokens.numel() else x
 
 
 def _arg(args: tuple[Any, ...], kwargs: dict[str, Any], place: int, name: str) -> Any:

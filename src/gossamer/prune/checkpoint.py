@@ -1,4 +1,4 @@
-"""Stopping and going on: a folder with one file a finished layer, and a page that says what they belong to."""
+"""Checkpoints: a folder with one file per finished layer, and a description of the task."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from gossamer.methods import Layer
 from gossamer.prune.report import LayerReport, layer_from_dict
 
 _PAGE = "progress.json"
-_VERSION = 2
+_VERSION = 3
 
 
 class Checkpoint:
-    """Finished layers in a folder. Every file is written beside its place first and then moved there.
+    """Finished layers in a folder. Every file is written under a temporary name first and then renamed.
 
     Parameters
     ----------
     folder
-        Made if it isn't there.
+        Created if it doesn't exist.
     task
-        What is being done, as plain values: a folder of another task is refused.
+        A description of the task, as plain values; a folder of another task is refused.
     layers
         The layers to prune, with their dense weights, by which the model is recognised.
     """
@@ -52,20 +52,21 @@ class Checkpoint:
         if then != now:
             differs = [key for key in {**then, **now} if then.get(key) != now.get(key)]
             raise ValueError(
-                f"{self.folder} holds another run: {', '.join(differs)} differ"
+                f"{self.folder} belongs to another run: {', '.join(differs)} differ"
                 f"{'s' if len(differs) == 1 else ''} ({_shown(then, differs)} there, {_shown(now, differs)} now). "
                 "Choose another folder, or delete this one."
             )
         for name, layer in layers.items():
             if name not in self.page["done"] and fingerprint(layer.matrix(layer.dense())) != self.page["weights"][name]:
-                raise ValueError(f"{self.folder} was made for another model: the values of {name!r} differ")
+                raise ValueError(f"{self.folder} belongs to another model: the values of {name!r} differ")
 
-    def save(self, name: str, weight: Tensor, mask: Tensor, report: LayerReport) -> None:
-        """Keep a finished layer."""
+    def save(self, name: str, weight: Tensor, mask: Tensor, dense: Tensor, report: LayerReport) -> None:
+        """Save a finished layer and its dense weight, which later layers need if they follow the dense model."""
         from safetensors.torch import save_file
 
         file = f"layer-{list(self.page['weights']).index(name):04d}.safetensors"
-        tensors = {"weight": weight.detach().cpu().contiguous(), "mask": mask.cpu().contiguous()}
+        tensors = {"weight": weight, "mask": mask, "dense": dense}
+        tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
         temporary = self.folder / f".{file}.{os.getpid()}"
         save_file(tensors, temporary, metadata={"name": name})
         os.replace(temporary, self.folder / file)
@@ -74,15 +75,24 @@ class Checkpoint:
 
     def load(self, name: str, layer: Layer) -> tuple[Tensor, Tensor, LayerReport]:
         """Return a finished layer: its weight and its mask as matrices, and its report."""
-        from safetensors.torch import load_file
+        weight, mask = (self._read(name, layer, part) for part in ("weight", "mask"))
+        if mask.dtype != torch.bool:
+            raise ValueError(f"{self.folder / self.done[name]['file']} has a mask of {mask.dtype}, not bool")
+        return weight, mask, layer_from_dict(self.done[name]["report"])
 
-        entry = self.done[name]
-        tensors = load_file(self.folder / entry["file"])
-        weight, mask = tensors["weight"], tensors["mask"]
-        shape = (layer.outputs, layer.inputs)
-        if tuple(weight.shape) != shape or tuple(mask.shape) != shape or mask.dtype != torch.bool:
-            raise ValueError(f"{self.folder / entry['file']} doesn't fit {name!r} of shape {shape}")
-        return weight, mask, layer_from_dict(entry["report"])
+    def dense(self, name: str, layer: Layer) -> Tensor:
+        """Return what a finished layer was before, as a matrix."""
+        return self._read(name, layer, "dense")
+
+    def _read(self, name: str, layer: Layer, part: str) -> Tensor:
+        from safetensors import safe_open
+
+        path, shape = self.folder / self.done[name]["file"], (layer.outputs, layer.inputs)
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(part)
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{path} doesn't fit {name!r} of shape {shape}")
+        return tensor
 
     def _write_page(self) -> None:
         temporary = self.folder / f".{_PAGE}.{os.getpid()}"
@@ -91,7 +101,7 @@ class Checkpoint:
 
 
 def fingerprint(weight: Tensor) -> str:
-    """A few numbers by which the values of a weight are recognised.
+    """A few numbers that identify the values of a weight.
 
     Examples
     --------

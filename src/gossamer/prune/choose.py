@@ -1,14 +1,14 @@
-"""Choosing jointly what stays of each M neighbours.
+"""Choosing jointly which of every M neighbours are kept.
 
-Removing a set P of weights and letting the others make up for it costs 1/2 w_P^T ((F^-1)_PP)^-1 w_P. With G the
-inverse of F^-1 within the M-group, b = G w and K what stays, that is 1/2 (w^T G w - b_K^T (G_KK)^-1 b_K): the first
-term is the same for all K, so the smaller of the two sets can be solved for. 2:8 needs 28 solves of 2x2 a group
-instead of 420 of 6x6, and 2:16 120 instead of 10,920 of 14x14.
+Removing a set P of weights, with the others compensating, costs 1/2 w_P^T ((F^-1)_PP)^-1 w_P. With G the inverse of
+F^-1 within the M-group, b = G w and K the kept set, that is 1/2 (w^T G w - b_K^T (G_KK)^-1 b_K): the first term is the
+same for all K, so the smaller of the two sets can be solved for. 2:8 needs 28 solves of 2x2 per group instead of 420 of
+6x6, and 2:16 120 instead of 10,920 of 14x14.
 
-All sets are tried where there are at most `EXHAUSTIVE` of them (any n of up to 12, 2 of 64, 4 of 16). Beyond, values go
-two at a time, the pair whose joint removal costs least, with updates in between. The columns that V rows share are
-tried out in full where there are at most `EXHAUSTIVE` sets of them (4 of 16); beyond, they are exchanged one by one
-until no exchange helps.
+All sets are tried where there are at most `EXHAUSTIVE` of them (any n of up to 12, 2 of 64, 4 of 16). Above that,
+values are removed in pairs, the cheapest pair first, with updates in between. For the columns that V rows share, all
+sets are tried if there are at most `EXHAUSTIVE` (4 of 16); above that, columns are exchanged one by one until no
+exchange helps.
 
 Tensors are laid out with the batch last, [m, m, batch], so that every step is element-wise over long rows.
 """
@@ -49,7 +49,7 @@ def tiled(weight: Tensor, v: int, m: int) -> tuple[Tensor, Callable[[Tensor], Te
 
 
 def best_sets(weight: Tensor, inverse: Tensor, n: int, shared: int | None = None) -> Tensor:
-    """Which n of each m weights stay so that the loss, after repair, is least: a bool mask like `weight`.
+    """Which n of every m weights to keep so that the loss, after compensation, is smallest: a bool mask like `weight`.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def best_sets(weight: Tensor, inverse: Tensor, n: int, shared: int | None = None
     inverse
         F^-1 within each group, [tiles, rows, m, m]; either of the first two dimensions may be 1.
     n
-        How many of m stay in each row.
+        How many of m are kept in each row.
     shared
         The rows of a tile keep their n within this many columns, the same for all rows of the tile; None: any.
 

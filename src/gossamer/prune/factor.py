@@ -1,4 +1,4 @@
-"""A triangular factor of a curvature matrix, with damping where it needs some."""
+"""A triangular factor of a curvature matrix, with damping if needed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _DAMPS = 6  # times that damping is raised tenfold before giving up
 
 
 def factor(hessian: Tensor, damp: float) -> tuple[Tensor, str | None]:
-    """Upper triangular R with R R^T = H + damping, and a note where more damping was needed than asked for.
+    """Upper triangular R with R R^T = H + damping, and a note if more damping was needed than requested.
 
     Damping is a share of the mean of the diagonal. A matrix that is still not positive definite gets ten times as
-    much, first in float64, until it is. A matrix of zeros (no input was ever seen) becomes the identity.
+    much, first in float64, until it is. A matrix of zeros (there was no input) becomes the identity.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def factor(hessian: Tensor, damp: float) -> tuple[Tensor, str | None]:
                 note = f"the Hessian was singular: damping was raised from {damp:g} to {share:g} of its mean diagonal"
             return lower.flip(1, 2).to(hessian.dtype), note
     raise ValueError(
-        "the Hessian of the calibration inputs can't be factored, whatever the damping; are there huge values "
+        "the Hessian of the calibration inputs can't be factored with any damping; are there huge values "
         f"(largest on its diagonal {float(hessian.diagonal(dim1=1, dim2=2).max()):.3g}) in the activations?"
     )
 

@@ -1,10 +1,13 @@
-"""The curvature of one layer: what its inputs say about which errors of its weight hurt.
+"""The curvature of one layer: from its inputs, which errors of its weight matter.
 
 A layer computes y = W x. Changing W by D changes its outputs by D X, whose squared norm is tr(D H D^T) with H = X X^T:
-every row of W meets the same H. It is gathered batch by batch, so that no activation outlives its batch.
+every row of W has the same H. It is accumulated batch by batch, so activations are freed after each batch.
 
-H takes 4 bytes x columns^2. Where that is too much, only blocks on its diagonal are gathered: columns of different
-blocks are then treated as if their inputs were unrelated.
+Given the inputs of the same layer in the dense model as well, X_dense, it also accumulates (X_dense - X) X^T. From this
+a weight can compensate for the errors of earlier layers (``repair.follow``).
+
+H takes 4 bytes x columns^2. If that is too much, only blocks on its diagonal are computed; columns of different blocks
+are then treated as if their inputs were unrelated.
 """
 
 from __future__ import annotations
@@ -21,11 +24,11 @@ class Gram:
     Parameters
     ----------
     total
-        A sum to begin with.
+        An initial sum.
     tokens
-        How many columns of X it is of.
+        How many columns of X are in it.
     limit
-        Bytes that it may take. What doesn't fit is cut down to blocks of columns on the diagonal.
+        Bytes that it may take. A larger matrix is reduced to blocks on the diagonal.
     align
         Columns of a block are a multiple of this, so that patterns can be split there.
 
@@ -45,28 +48,29 @@ class Gram:
         self, total: Tensor | None = None, tokens: int = 0, limit: float = float("inf"), align: int = 8
     ) -> None:
         self.parts = [] if total is None else [total]
+        self.moved: list[Tensor] = []  # (X_dense - X) X^T in the same blocks, once dense inputs have come
         self.tokens, self.limit, self.align = tokens, limit, align
 
     @property
     def total(self) -> Tensor:
-        """The sum, where it isn't cut down to blocks."""
+        """The sum, if it isn't reduced to blocks."""
         (total,) = self.parts
         return total
 
     @property
     def groups(self) -> int:
-        """Groups of outputs with inputs of their own."""
+        """Groups of outputs that have different inputs."""
         return self.parts[0].shape[0]
 
     def blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        """The blocks on the diagonal, and the columns of each: one of all columns where it isn't cut down."""
+        """The blocks on the diagonal, and the columns of each; one block if it isn't reduced."""
         at = 0
         for part in self.parts:
             yield slice(at, at + part.shape[1]), part
             at += part.shape[1]
 
-    def add(self, x: Tensor) -> None:
-        """Take in activations [groups, tokens, columns]."""
+    def add(self, x: Tensor, dense: Tensor | None = None) -> None:
+        """Add activations [groups, tokens, columns], and optionally those of the dense model for the same tokens."""
         x = x if x.dtype == torch.float64 else x.float()
         if not self.parts:
             groups, _, columns = x.shape
@@ -75,20 +79,29 @@ class Gram:
             self.parts = [x.new_zeros(groups, size, size) for size in sizes]
         for columns_, part in self.blocks():
             part.baddbmm_(x[:, :, columns_].transpose(1, 2), x[:, :, columns_])
+        if dense is not None:
+            self.moved = self.moved or [torch.zeros_like(part) for part in self.parts]
+            gap = dense.to(x) - x
+            for (columns_, _), moved in zip(self.blocks(), self.moved, strict=True):
+                moved.baddbmm_(gap[:, :, columns_].transpose(1, 2), x[:, :, columns_])
         self.tokens += x.shape[1]
 
     def merge(self, other: Gram) -> None:
-        """Take in another sum."""
+        """Add another sum."""
         if self.parts:
             for mine, theirs in zip(self.parts, other.parts, strict=True):
                 mine.add_(theirs)
         else:
             self.parts = [part.clone() for part in other.parts]
+        if other.moved:
+            self.moved = self.moved or [torch.zeros_like(part) for part in self.parts]
+            for mine, theirs in zip(self.moved, other.moved, strict=True):
+                mine.add_(theirs)
         self.tokens += other.tokens
 
     @property
     def finite(self) -> bool:
-        """Has no NaN or infinity come in? (One in any input shows on the diagonal.)"""
+        """Are all inputs finite? (A NaN or infinity in any input shows on the diagonal.)"""
         return bool(self.norms.isfinite().all())
 
     @property
@@ -98,7 +111,7 @@ class Gram:
 
     @property
     def note(self) -> str | None:
-        """Which blocks stand in for the matrix, if it would have been too large."""
+        """A note about the blocks, if the matrix was reduced to them."""
         if len(self.parts) == 1:
             return None
         columns, size = sum(part.shape[1] for part in self.parts), self.parts[0].element_size()
@@ -108,9 +121,9 @@ class Gram:
         )
 
     def copy(self) -> Gram:
-        """Return one that shares nothing with this one."""
+        """Return an independent copy."""
         fresh = Gram(None, self.tokens, self.limit, self.align)
-        fresh.parts = [part.clone() for part in self.parts]
+        fresh.parts, fresh.moved = [part.clone() for part in self.parts], [part.clone() for part in self.moved]
         return fresh
 
     def error(self, change: Tensor) -> float:

@@ -1,8 +1,8 @@
 """Greedy removal with updates: one weight (or unit of weights) after the other, the cheapest first.
 
-Within each block of the Fisher inverse, the unit that costs least is removed, the others make up for it, and the cost
-is the unit's score; until nothing is left. The scores of all blocks are then comparable: a pattern that drops the
-lowest ones drops, in every block, what greedy removal took first.
+Within each block of the Fisher inverse, the cheapest unit is removed, the others compensate, and the cost becomes the
+unit's score; this repeats until all are removed. The scores of all blocks are comparable: a pattern that removes the
+lowest scores removes, in every block, the units that were removed first.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VALUES = 1 << 22  # of inverse matrices worked on at a time
 
 
 def greedy_scores(weight: Tensor, inverse: Tensor, unit: tuple[int, int] = (1, 1)) -> Tensor:
-    """What removing each weight costs when its turn comes: [rows, columns], of the shape of `weight`.
+    """The cost of removing each weight when it is its turn: [rows, columns], with the shape of `weight`.
 
     Parameters
     ----------
@@ -27,7 +27,8 @@ def greedy_scores(weight: Tensor, inverse: Tensor, unit: tuple[int, int] = (1, 1
         F^-1 in blocks, [rows, blocks, block, block]; `columns` may end within the last block. Rows may be 1: the same
         for all.
     unit
-        Rows and columns that go together; its columns divide the block. The cost of a unit is shared among its values.
+        Rows and columns that are removed together; its columns divide the block. The cost of a unit is divided among
+        its values.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""One run of pruning: a plan, worked off block by block."""
+"""One pruning run: a plan, executed block by block."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import lcm
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from gossamer.prune.checkpoint import Checkpoint
 from gossamer.prune.gram import Gram
 from gossamer.prune.methods import ByScore, Known, Pruned
 from gossamer.prune.plan import Plan
-from gossamer.prune.repair import least_squares
+from gossamer.prune.repair import follow, least_squares
 from gossamer.prune.report import LayerReport, Report, merged
 from gossamer.prune.walk import Walk
 from gossamer.scores import Collector
@@ -35,9 +35,17 @@ MEMORY = 8e9
 _GRAMS = 4  # X X^T of one layer and its factors, with what they are computed from
 
 
+class _New(NamedTuple):
+    """The weights of a block after pruning, by parameter: values, masks, and the values where blocks compute."""
+
+    values: dict[str, Tensor]
+    masks: dict[str, Tensor]
+    there: dict[str, Tensor]
+
+
 @dataclass
 class Job:
-    """One run: what to do, and what has been done."""
+    """One run: the plan, and its progress."""
 
     model: nn.Module
     plan: Plan
@@ -69,7 +77,7 @@ class Job:
         checkpoint: str | os.PathLike[str] | None = None,
         show_progress: bool | None = None,
     ) -> Report:
-        """Do it; `batches` are checked ones."""
+        """Run it; `batches` have been checked."""
         started = time.perf_counter()
         self.batches, self.format = batches, format
         self.parts = list(samples(batches, self.method.per_sample)) if self.gradients else []
@@ -102,11 +110,11 @@ class Job:
     def _work(self) -> Iterator[tuple[str, float | None, int]]:
         """Prune block after block; yields each layer's name and error."""
         if not self.batches:
-            yield from self._block(list(self.layers), {}, {})
+            yield from self._unreached(list(self.layers))
             return
         align = lcm(8, *(p.period or p.unit[1] for p in self.plan.patterns.values()))
-        limit = self.memory / _GRAMS
-        walk = Walk(self.model, self.batches, self.call, self.device, self.offload, limit, align)
+        limit, follows = self.memory / _GRAMS, self.method.follows
+        walk = Walk(self.model, self.batches, self.call, self.device, self.offload, limit, align, follows)
         parts = {block: [n for n in self.layers if _inside(n, block)] for block in walk.blocks}
         lost = [n for n in self.layers if not any(n in names for names in parts.values())]
         last = max((i for i, b in enumerate(walk.blocks) if parts[b]), default=-1)
@@ -114,44 +122,61 @@ class Job:
             names = parts[block]
             yield block, None, 0
             here = [self.layers[n] for n in names]
-            weights = {layer.parameter_name: self._there(layer.dense()) for layer in here}
-            watched = [layer for layer in here if not self._done(layer.name)]
-            grams = walk.inputs(block, weights, watched) if watched else {}
+            dense = {name: self._there(value) for name, value in self._dense(here).items()}
             self._gather([n for b in walk.blocks[number:] for n in parts[b] if not self._done(n)])
-            yield from self._block(names, grams, weights)
+            new = _New({}, {}, dict(dense))
+            for stage in walk.stages(block, dense, here) if follows else [here]:
+                watched = [layer for layer in stage if not self._done(layer.name)]
+                grams = walk.inputs(block, new.there, watched, dense) if watched else {}
+                yield from self._stage(stage, grams, new)
             if number < last:
-                walk.advance(block, weights)
+                walk.advance(block, new.there, dense)
+            self._write(names, new)
         if lost:
-            yield from self._block(lost, {}, {})
+            yield from self._unreached(lost)
 
-    def _block(
-        self, names: list[str], grams: dict[str, Gram], weights: dict[str, Tensor]
-    ) -> Iterator[tuple[str, float | None, int]]:
-        """Prune the layers of a block; `weights` is left with the new ones. The model changes at the very end."""
-        values: dict[str, Tensor] = {}
-        masks: dict[str, Tensor] = {}
-        for name in names:
-            layer = self.layers[name]
-            owner = layer.parameter_name
+    def _dense(self, layers: list[Layer]) -> dict[str, Tensor]:
+        """The weights of layers before pruning, by parameter; of what an earlier run has done, from its folder."""
+        found = {layer.parameter_name: layer.dense() for layer in layers}
+        done = [layer for layer in layers if self._done(layer.name)]
+        found |= {layer.parameter_name: layer.dense().clone() for layer in done}
+        for layer in done:
+            assert self.store is not None
+            layer.put(found[layer.parameter_name], self.store.dense(layer.name, layer).to(layer.dense()))
+        return found
+
+    def _unreached(self, names: list[str]) -> Iterator[tuple[str, float | None, int]]:
+        """Prune layers of which no calibration data say anything."""
+        new = _New({}, {}, {})
+        yield from self._stage([self.layers[n] for n in names], {}, new)
+        self._write(names, new)
+
+    def _stage(self, layers: list[Layer], grams: dict[str, Gram], new: _New) -> Iterator[tuple[str, float | None, int]]:
+        """Prune layers that know nothing of each other; `new` takes their weights. The model stays as it is."""
+        for layer in layers:
+            name, owner = layer.name, layer.parameter_name
             if self.store is not None and name in self.store.done:
                 weight, mask, self.rows[name] = self.store.load(name, layer)
             else:
                 weight, mask, self.rows[name] = self._layer(layer, grams.get(name))
                 if self.store is not None:
-                    self.store.save(name, weight, mask, self.rows[name])
+                    self.store.save(name, weight, mask, layer.matrix(layer.dense()), self.rows[name])
                 log.info("%s", self.rows[name])
-            if owner not in values:
-                values[owner] = layer.dense().clone()
-                masks[owner] = torch.ones_like(values[owner], dtype=torch.bool)
-            layer.put(values[owner], weight.to(values[owner]))
-            layer.put(masks[owner], mask.to(masks[owner].device))
+            if owner not in new.values:
+                new.values[owner] = layer.dense().clone()
+                new.masks[owner] = torch.ones_like(new.values[owner], dtype=torch.bool)
+            layer.put(new.values[owner], weight.to(new.values[owner]))
+            layer.put(new.masks[owner], mask.to(new.masks[owner].device))
             self.gathered.pop(name, None)
             yield name, self.rows[name].error, 1
+        new.there.update({x.parameter_name: self._there(new.values[x.parameter_name]) for x in layers})
+
+    def _write(self, names: list[str], new: _New) -> None:
+        """Give the model the new weights of a block."""
         sources = {self.layers[n].parameter_name: self.layers[n].source for n in names}
-        for owner, value in values.items():
-            weights[owner] = self._there(value)
-            sources[owner].become(value, masks[owner], self.format)
-        self.masks |= masks
+        for owner, value in new.values.items():
+            sources[owner].become(value, new.masks[owner], self.format)
+        self.masks |= new.masks
 
     @torch.no_grad()
     def _layer(self, layer: Layer, gram: Gram | None) -> tuple[Tensor, Tensor, LayerReport]:
@@ -160,6 +185,8 @@ class Job:
         dense = layer.matrix(layer.dense())
         old = self._there(dense)
         old = old if old.dtype == torch.float64 else old.float()
+        if gram is not None and gram.moved:
+            old = follow(old, gram)
         pattern = self.plan.patterns[layer]
         if layer.name in self.given:
             mask = self.given[layer.name].to(old.device)
@@ -176,7 +203,7 @@ class Job:
             error = gram.error(new - old) / before if before > 0 else 0.0
         if not bool(new.isfinite().all()):
             raise FloatingPointError(
-                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity: it was left as it was. "
+                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity, so it was not changed. "
                 "Try more damping, e.g. gs.prune.SparseGPT(damp=0.1)."
             )
         energy = float((old * mask).double().square().sum() / old.double().square().sum().clamp(min=1e-300))

@@ -1,4 +1,4 @@
-"""The methods there are, by name; every score is one too."""
+"""All methods, by name; every score is one too."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ METHODS: dict[str, type[Method]] = {"sparsegpt": SparseGPT, "obs": OBS}
 
 
 def as_method(method: str | Method | Score | Sparsifier) -> Method:
-    """A method, from itself, its name, a score or its name, or a sparsifier, whose score it is.
+    """A method, from a method, its name, a score or its name, or a sparsifier (for its score).
 
     Examples
     --------
     >>> import gossamer as gs
-    >>> as_method("sparsegpt"), as_method("wanda"), as_method(gs.Random(3))
-    (SparseGPT(damp=0.01, block=128, bits=None), ByScore(score=Wanda()), ByScore(score=Random(seed=3)))
+    >>> as_method("sparsegpt").name, as_method("wanda"), as_method(gs.Random(3))
+    ('sparsegpt', ByScore(score=Wanda()), ByScore(score=Random(seed=3)))
     """
     if isinstance(method, Method):
         return method
@@ -29,5 +29,5 @@ def as_method(method: str | Method | Score | Sparsifier) -> Method:
         return ByScore(as_score(method))
     if method not in METHODS:
         known = ", ".join(map(repr, (*SCORES, *METHODS)))
-        raise ValueError(f"unknown method {method!r}; there are {known}, or a Score or Method of your own")
+        raise ValueError(f"unknown method {method!r}; known are {known}, or your own Score or Method")
     return METHODS[method]()

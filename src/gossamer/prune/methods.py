@@ -1,4 +1,4 @@
-"""What a method of pruning is: how one weight is pruned, given what is known about it. And pruning by any score."""
+"""The base class of pruning methods, which prune one weight at a time, and pruning by any score."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gossamer.scores.collect import Mean, Stack
 
 
 class Pruned(NamedTuple):
-    """A weight after pruning, [rows, columns], what stayed of it, and what was out of the ordinary."""
+    """A weight after pruning, [rows, columns], its mask, and notes."""
 
     weight: Tensor
     mask: Tensor
@@ -25,18 +25,18 @@ class Pruned(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What calibration has found out about a weight."""
+    """What calibration has computed for a weight."""
 
     gram: Gram | None = None
-    """X X^T of the inputs that it meets."""
+    """X X^T of its inputs."""
     gradients: Collector | None = None
-    """What the method wanted to keep of its gradients."""
+    """Its gradients, as the method collects them."""
     offset: int = 0
-    """The place of its first value among all weights that are pruned."""
+    """The index of its first value among all pruned weights."""
 
 
 class Method(ABC):
-    """How a weight is pruned. A method of your own is a class with one method; pass an instance to ``oneshot``.
+    """How a weight is pruned. Your own method is a class with one method; pass an instance to ``oneshot``.
 
     Examples
     --------
@@ -51,13 +51,18 @@ class Method(ABC):
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
-    """What has to be gathered first, as scores name it: "inputs", "grad" or "grads"."""
+    """What must be computed from calibration data first, as in scores: "inputs", "grad" or "grads"."""
 
     per_sample: bool = True
-    """Where gradients are needed: one for each sample, not for each batch?"""
+    """If gradients are needed: one for each sample, rather than for each batch?"""
 
     repairs: ClassVar[bool] = False
-    """Does it change the values that stay?"""
+    """Does it change the kept values?"""
+
+    @property
+    def follows(self) -> bool:
+        """Does it want weights that make up for what earlier layers have lost, and so the dense model beside?"""
+        return False
 
     @abstractmethod
     def prune(self, weight: Tensor, pattern: Pattern, known: Known) -> Pruned:
@@ -66,20 +71,21 @@ class Method(ABC):
     def collector(
         self, pattern: Pattern, rows: int, columns: int, count: int, device: torch.device | str = "cpu"
     ) -> Collector | None:
-        """What takes in `count` gradients of a weight; by default all of them, or their mean, as `needs` says."""
+        """Return an object that collects `count` gradients of a weight: by default all of them, or their mean,
+        depending on `needs`."""
         if "grads" in self.needs:
             return Stack(rows, columns, count=count, device=device)
         return Mean(rows, columns, count=count, device=device) if "grad" in self.needs else None
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Its name in reports."""
         return type(self).__name__.lower()
 
 
 @dataclass(frozen=True)
 class ByScore(Method):
-    """Keep the values of highest score; repair nothing. ``oneshot`` makes one of any score.
+    """Keep the values with the highest scores, and don't change them. ``oneshot`` creates one from any score.
 
     Examples
     --------
@@ -116,11 +122,11 @@ class ByScore(Method):
     def collector(
         self, pattern: Pattern, rows: int, columns: int, count: int, device: torch.device | str = "cpu"
     ) -> Collector | None:
-        """What the score wants to keep of the gradients."""
+        """The score's collector of gradients."""
         return self.score.collector(rows, columns, count, device)
 
     def scores(self, weight: Tensor, known: Known) -> Tensor | None:
-        """The score of each value; None where calibration didn't reach the weight."""
+        """The score of each value; None if calibration didn't reach the weight."""
         inputs = None if known.gram is None else known.gram.norms.to(weight.device)
         context = {} if known.gradients is None or known.gradients.empty else known.gradients.context
         if any({"inputs": inputs, **context}.get(need) is None for need in self.needs):
@@ -136,6 +142,12 @@ class ByScore(Method):
 
 
 def uncalibrated(weight: Tensor, pattern: Pattern) -> Pruned:
-    """Prune by magnitude what no calibration data reached, and say so."""
+    """Prune a weight that no calibration data reached by magnitude, with a note."""
     mask = pattern.select(Magnitude()(weight))
     return Pruned(weight * mask, mask, ("no calibration reached it: pruned by magnitude",))
+
+
+def check_target(target: str) -> None:
+    """Refuse a target of the outputs that isn't one."""
+    if target not in ("model", "layer"):
+        raise ValueError(f'target must be "model" or "layer", got {target!r}')

@@ -1,4 +1,4 @@
-"""OBS, the optimal brain surgeon: choose jointly what is removed, and repair what stays in closed form."""
+"""OBS, the optimal brain surgeon: choose jointly which weights to remove, and adjust the others in closed form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossamer.patterns import Choice, Pattern
 from gossamer.prune.choose import best_sets, invert, tiled
 from gossamer.prune.gram import Gram
 from gossamer.prune.greedy import greedy_scores
-from gossamer.prune.methods import Known, Method, Pruned, uncalibrated
+from gossamer.prune.methods import Known, Method, Pruned, check_target, uncalibrated
 from gossamer.prune.portions import Portions
 from gossamer.prune.repair import repair
 from gossamer.prune.sparsegpt import static_mask, sweep_blocks
@@ -26,24 +26,30 @@ _TOGETHER = 32  # columns of the Hessian that are decided and repaired together
 
 @dataclass(frozen=True)
 class OBS(Method):
-    """Optimal brain surgeon: choose jointly what is removed, by the loss after the best repair, and repair what stays.
+    """Optimal brain surgeon: choose jointly which weights to remove, by the loss after adjusting the others optimally.
 
     Parameters
     ----------
     curvature
         "fisher": gradients of the loss, in blocks of consecutive weights of a row (oBERT, VENOM). "hessian": the
-        layer's inputs, in a sweep over the columns as SparseGPT's, with the exact choice and repair in each step.
+        layer's inputs, in a sweep over the columns like SparseGPT's, with the exact choice and adjustment in each step.
     block
-        Weights that are seen together: rounded up to a multiple of what the pattern decides together.
+        Weights that are treated together, rounded up to a multiple of the pattern's group.
     damp
         Added to the diagonal, as a share of its mean.
+    target
+        The outputs that a layer should reproduce. "model": its outputs in the dense model, so that it compensates for
+        the errors of earlier layers. "layer": those of the dense layer for the inputs that it now gets, as published.
+        Only for curvature="hessian".
     per_sample
-        Take one gradient a sample (Fisher); False: one a batch, which is faster, and enough for hundreds of batches.
+        Compute one gradient per sample (Fisher); False: one per batch, which is faster, and enough for hundreds of
+        batches.
 
     Notes
     -----
-    N:M and V:N:M: every choice is tried up to 2048 choices a group (2 of 64, 4 of 16, shared columns 4 of 16), and
-    pairs beyond. Other patterns: greedily, one weight (or block) after the other, with updates in between.
+    N:M and V:N:M: all choices are tried, up to 2048 per group (2 of 64, 4 of 16, shared columns 4 of 16); above that,
+    pairs are removed one after the other. Other patterns: weights (or blocks) are removed greedily, one after the
+    other, with updates in between.
 
     Examples
     --------
@@ -58,12 +64,19 @@ class OBS(Method):
     block: int = 16
     damp: float = 0.01
     per_sample: bool = True
+    target: Literal["model", "layer"] = "model"
 
     repairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.curvature not in ("fisher", "hessian"):
             raise ValueError(f'curvature must be "fisher" or "hessian", got {self.curvature!r}')
+        check_target(self.target)
+
+    @property
+    def follows(self) -> bool:
+        """Where it knows the inputs, unless every layer is for itself."""
+        return self.curvature == "hessian" and self.target == "model"
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Pruning a trained model in one go, layer after layer, with a few batches of typical inputs."""
+"""Pruning a trained model layer by layer, with a few batches of typical inputs."""
 
 from __future__ import annotations
 
@@ -37,57 +37,57 @@ def oneshot(
     checkpoint: str | os.PathLike[str] | None = None,
     show_progress: bool | None = None,
 ) -> Report:
-    """Prune a trained model in place, without training: calibrated, layer after layer.
+    """Prune a trained model in place, without training, layer by layer, with calibration data.
 
-    The model is walked block by block. The inputs of a block come from the blocks before it, already pruned, so later
-    layers make up for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention``, transformers' Conv1D and
-    the experts of its mixture-of-experts models are taken; everything else, and every layer not asked for, stays bit
-    for bit as it was. The report says what was left and why.
+    The model is pruned block by block. The inputs of a block come from the blocks before it, which are already pruned,
+    so later layers compensate for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention``, transformers'
+    Conv1D and the experts of its mixture-of-experts models are pruned. All other parameters, and layers that you
+    exclude, are not changed. The report shows what stays dense, and why.
 
     Parameters
     ----------
     model
-        Any module. Its weights end as sparse tensors; their identity as parameters stays.
+        Any module. Its weights become sparse; the parameter objects stay the same.
     how
         A pattern (``gs.NM(2, 4)``), its short form (``"2:4"``), a sparsifier (a pattern with a score), or
-        ``{glob of names: one of these or None}``, of which the first that fits decides.
+        ``{glob of names: one of these or None}``; the first glob that matches decides.
     calibration
         Batches of typical inputs: each a tensor, a tuple of arguments or a dict of keyword arguments, on the model's
-        device. A few hundred samples are plenty. "magnitude" needs none.
+        device. A few hundred samples are enough. "magnitude" needs none.
     method
         "magnitude", "wanda", "sparsegpt", "obs" or the name of another score; :class:`SparseGPT` or :class:`OBS` with
-        settings; any score, such as ``gs.Wanda()`` or one of your own, or a sparsifier, for its score; or a
-        :class:`Method` of your own. None: the score of the sparsifier that `how` is, or "sparsegpt".
+        settings; any score, such as ``gs.Wanda()`` or your own; a sparsifier, for its score; or your own
+        :class:`Method`. None: the score of `how` if it is a sparsifier, else "sparsegpt".
     where
-        Names to take: a glob, several, or a predicate of the name; all by default, except for embeddings, output layers
-        tied to one and depthwise convolutions, which have to be named.
+        Which names: a glob, several globs, or a predicate of the name. All by default, except for embeddings, output
+        layers tied to one and depthwise convolutions, which must be named.
     format
-        ``gs.Masked()`` by default; ``gs.pack_`` makes it fast.
+        ``gs.Masked()`` by default; call ``gs.pack_`` for speed.
     loss
-        ``loss(output, batch)``, for methods that need gradients. By default the output's own ``.loss``; where there is
-        none, second-order methods (OBS, Fisher) take the distance to the dense model's outputs.
+        ``loss(output, batch)``, for methods that need gradients. By default the output's own ``.loss``. If there is
+        none, second-order methods (OBS, Fisher) use the distance to the dense model's outputs.
     metric
-        ``metric(model)``, taken before and after for the report.
+        ``metric(model)``, computed before and after, for the report.
     refine
         Steps of layer-wise least squares on the calibration inputs after pruning (about 10 are enough; 0: none).
     forward
-        ``forward(model, batch)`` where a batch isn't simply the model's arguments, e.g. ``lambda m, b: m(b[0])``.
+        ``forward(model, batch)``, if a batch isn't simply the model's arguments, e.g. ``lambda m, b: m(b[0])``.
     device
-        Where to compute; one block at a time is brought there, so the model may be larger than that device.
+        Where to compute. One block at a time is moved there, so the model may be larger than that device.
     offload
         Keep activations between blocks on the CPU (always so with `device`).
     memory
-        Bytes for what is gathered of one layer: its X Xᵀ with what is computed from it, or its Fisher matrix. A layer
-        whose X Xᵀ would take more is pruned by diagonal blocks of it, and its notes say so.
+        Bytes for the calibration data of one layer: its X Xᵀ with what is computed from it, or its Fisher matrix. If X
+        Xᵀ would take more, only diagonal blocks of it are used, and the report notes it.
     checkpoint
-        A folder for finished layers. Stop at any time; the same call continues from there.
+        A folder for finished layers. You can stop at any time; the same call continues.
     show_progress
-        None: if standard error is a terminal.
+        None: only if standard error is a terminal.
 
     Returns
     -------
     Report
-        Per layer: sparsity, kept energy, error on the calibration inputs; print it or ``.save("report.json")``.
+        For each layer: sparsity, kept energy, error on the calibration inputs. Print it, or ``.save("report.json")``.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def oneshot(
     >>> batches = [torch.randn(64, 16) for _ in range(4)]
     >>> report = gs.prune.oneshot(model, gs.NM(2, 4), batches, method="sparsegpt")
     >>> print(report.taken)
-    taken 2 weights, 99.4 % of all parameters; left: 0.6 % because they are vectors
+    2 sparse weights, 99.4 % of all parameters; dense: 0.6 % vectors
     >>> report.sparsity_of_taken, model[0].weight.sparsity
     (0.5, 0.5)
     """

@@ -1,4 +1,4 @@
-"""The plan: which layers get which pattern, by which method. All mistakes are found here."""
+"""The plan: which layers get which pattern, by which method. All arguments are checked here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ By = str | Method | Score | Sparsifier | None
 
 @dataclass(frozen=True)
 class Plan:
-    """Layers with their patterns, what is left and why, and the method."""
+    """Layers with their patterns, what stays dense and why, and the method."""
 
     patterns: dict[Layer, Pattern]
     left: tuple[Left, ...]
@@ -36,14 +36,14 @@ class Plan:
 
 
 def plan(model: nn.Module, how: How | Mapping[str, How], where: Where, method: By) -> Plan:
-    """Check everything that can be wrong before anything is done.
+    """Check all arguments before the work starts.
 
     Parameters
     ----------
     model, how, where
         As for ``oneshot``.
     method
-        As for ``oneshot``; None: the score of the sparsifier that `how` is, or "sparsegpt".
+        As for ``oneshot``; None: the score of `how` if it is a sparsifier, else "sparsegpt".
     """
     if how is None and isinstance(method, Sparsifier):
         how = method
@@ -51,8 +51,9 @@ def plan(model: nn.Module, how: How | Mapping[str, How], where: Where, method: B
         raise ValueError("how=None leaves everything dense; give a pattern such as '50%' or gs.NM(2, 4)")
     rules: list[How] = list(how.values()) if isinstance(how, Mapping) else [how]
     chosen = _method(rules, method)
-    if not survey(model).layers:
-        raise ValueError(f"{type(model).__name__} has no layer whose weight can be pruned (linear or convolution)")
+    if not (every := survey(model)).layers:
+        name = type(model).__name__
+        raise ValueError(f"{name} has no layer whose weight can be pruned (linear or convolution): {every}")
     taken = _by_glob(model, how, where) if isinstance(how, Mapping) else dict.fromkeys(survey(model, where).layers, how)
     patterns = {layer: _pattern(rule) for layer, rule in taken.items() if rule is not None}
     if not patterns:
@@ -60,7 +61,7 @@ def plan(model: nn.Module, how: How | Mapping[str, How], where: Where, method: B
     for layer, pattern in patterns.items():
         pattern.sparsity_of((layer.outputs, layer.inputs))  # raises where it doesn't fit
         if not bool(layer.view(layer.dense()).isfinite().all()):
-            raise ValueError(f"{layer.parameter_name!r} holds NaN or infinity: the model is broken before pruning")
+            raise ValueError(f"{layer.parameter_name!r} contains NaN or infinity: the model is broken before pruning")
     found = Plan(*_sorted(model, patterns), chosen)
     if found.joint and not (isinstance(chosen, ByScore) and "inputs" not in chosen.needs):
         raise ValueError(
@@ -102,7 +103,9 @@ def _method(rules: list[How], method: By) -> Method:
     scores = {rule.score for rule in rules if isinstance(rule, Sparsifier)}
     if method is None:
         if len(scores) > 1:
-            raise ValueError(f"one score a call: how holds sparsifiers by {', '.join(sorted(map(repr, scores)))}")
+            raise ValueError(
+                f"only one score per call is possible: how has sparsifiers with {', '.join(sorted(map(repr, scores)))}"
+            )
         return as_method(next(iter(scores), "sparsegpt"))
     chosen = as_method(method)
     wanted = {score for score in scores if ByScore(score) != chosen}

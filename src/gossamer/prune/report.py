@@ -1,4 +1,4 @@
-"""What a pruning run has done: a table to print, a dictionary to save."""
+"""The result of a pruning run: a table to print, a dictionary to save."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What :func:`gossamer.prune.oneshot` and :func:`gossamer.prune.gradual` return: print it, or read ``layers``.
+    """The result of :func:`gossamer.prune.oneshot` and :func:`gossamer.prune.gradual`: print it, or read ``layers``.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class Report:
     (0.5, 0.8)
     >>> report = Report("magnitude", report.layers, left=(Left("fc.bias", 8, "vectors"),))
     >>> report.taken
-    'taken 1 weight, 88.9 % of all parameters; left: 11.1 % because they are vectors'
+    '1 sparse weight, 88.9 % of all parameters; dense: 11.1 % vectors'
     >>> report.sparsity, report.sparsity_of_taken
     (0.4444444444444444, 0.5)
     """
@@ -71,17 +71,17 @@ class Report:
 
     @property
     def sparsity(self) -> float:
-        """Share of the model's values, those of all parameters, that this run has removed."""
+        """Share of all parameters of the model that this run has removed."""
         return self._removed / max(self._size + sum(one.size for one in self.left), 1)
 
     @property
     def sparsity_of_taken(self) -> float:
-        """Share of the values of the pruned weights alone."""
+        """Share of the pruned weights' values that was removed."""
         return self._removed / max(self._size, 1)
 
     @property
     def taken(self) -> str:
-        """One line: which share of the model was pruned, and what was left because of what."""
+        """One line: how much of the model is sparse, and why the rest is dense."""
         return taken_and_left(len(self.layers), self._size, self.left)
 
     @property
@@ -104,14 +104,14 @@ class Report:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Report:
-        """Return the report that :meth:`to_dict` has made plain."""
+        """Return the report from the plain values of :meth:`to_dict`."""
         layers = tuple(layer_from_dict(layer) for layer in data["layers"])
         left = tuple(Left(**one) for one in data.get("left", ()))
         rest = {k: v for k, v in data.items() if k not in ("layers", "left", "sparsity", "error")}
         return cls(layers=layers, left=left, **_tuples(rest))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it as JSON, or, to a path that ends in ``.html``, as a page that needs nothing else."""
+        """Write it as JSON, or, if the path ends in ``.html``, as a self-contained page."""
         from gossamer.report.page import write_whole
         from gossamer.report.pruning import page
 
@@ -125,7 +125,10 @@ class Report:
 
     def table(self) -> Table:
         """Return the report as a rich table."""
-        table = Table("weight", "shape", "pattern")
+        table = Table()
+        table.add_column("weight", overflow="fold")  # names are complete, on two lines if they are long
+        table.add_column("shape")
+        table.add_column("pattern")
         for column in ("sparsity", "kept energy", "error", "s"):
             table.add_column(column, justify="right")
         table.add_column("notes")

@@ -1,10 +1,10 @@
-"""SparseGPT: a sweep over the columns, in which later columns make up for what earlier ones lose."""
+"""SparseGPT: a sweep over the columns, in which later columns compensate for earlier ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from gossamer.patterns import Pattern
 from gossamer.prune.factor import factor
 from gossamer.prune.gram import Gram
-from gossamer.prune.methods import Known, Method, Pruned, uncalibrated
+from gossamer.prune.methods import Known, Method, Pruned, check_target, uncalibrated
 from gossamer.prune.portions import Portions
 from gossamer.prune.sweep import Choose, Grid, Swept, sweep
 from gossamer.scores import Magnitude
@@ -21,23 +21,26 @@ from gossamer.scores import Magnitude
 
 @dataclass(frozen=True)
 class SparseGPT(Method):
-    """Sweep over the columns; what is removed is made good by the columns to its right (Frantar and Alistarh 2023).
+    """Sweep over the columns; the columns to the right compensate for what is removed (Frantar and Alistarh 2023).
 
     Parameters
     ----------
     damp
         Added to the diagonal of the layer's Hessian, as a share of its mean.
     block
-        Columns among which unstructured sparsity is decided at a time.
+        Columns for which unstructured sparsity is decided at a time.
+    target
+        The outputs that a layer should reproduce. "model": its outputs in the dense model, so that it compensates for
+        the errors of earlier layers. "layer": those of the dense layer for the inputs that it now gets, as published.
     bits
-        Round what stays to this many bits, symmetric, a scale for each row, as ``gs.quantize_`` does it: each column is
-        rounded when it is fixed, so that the columns to its right make up for rounding as well as for pruning. 8 gives
-        weights that ``gs.quantize_(model, "int8")`` stores without another loss. None: no rounding.
+        Round the kept values to this many bits, symmetric, with a scale for each row, as ``gs.quantize_`` does. Each
+        column is rounded when it is pruned, so that the columns to its right compensate for both. With 8 bits,
+        ``gs.quantize_(model, "int8")`` adds no error. None: no rounding.
 
     Notes
     -----
-    Where a pattern removes units of several columns (blocks), a unit is judged by the error of removing all of it,
-    |R_PP^T w_P|^2, not by the sum of the errors of its values.
+    If a pattern removes units of several columns (blocks), a unit is rated by the error of removing all of it, |R_PP^T
+    w_P|^2, not by the sum of the errors of its values.
 
     Examples
     --------
@@ -50,6 +53,7 @@ class SparseGPT(Method):
     damp: float = 0.01
     block: int = 128
     bits: int | None = None
+    target: Literal["model", "layer"] = "model"
 
     needs: ClassVar[tuple[str, ...]] = ("inputs",)
     repairs: ClassVar[bool] = True
@@ -57,6 +61,12 @@ class SparseGPT(Method):
     def __post_init__(self) -> None:
         if self.bits is not None and not 2 <= self.bits <= 16:
             raise ValueError(f"bits must be from 2 to 16, or None; got {self.bits!r}")
+        check_target(self.target)
+
+    @property
+    def follows(self) -> bool:
+        """Unless every layer is for itself."""
+        return self.target == "model"
 
     def prune(self, weight: Tensor, pattern: Pattern, known: Known) -> Pruned:
         gram = known.gram

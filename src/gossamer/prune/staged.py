@@ -1,4 +1,4 @@
-"""Pruning in steps, with training in between."""
+"""Pruning in stages, with training in between."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def gradual(
     on_prune: Callable[[int, dict[str, Pattern]], None] | None = None,
     show_progress: bool | None = None,
 ) -> Report:
-    """Prune a model in place in several stages, and train it after each.
+    """Prune a model in place in several stages, with training after each.
 
-    Unstructured sparsity grows in steps. N:M and V:N:M decay: more of each M stay at first (for 2:8: 5, 4, 3, then 2),
-    and for V:N:M the shared columns narrow down to 4. In between, `train_step` is yours: whatever optimizer, learning
-    rate and data. What is pruned stays zero while it trains.
+    Unstructured sparsity grows in steps. N:M and V:N:M keep more of every M at first (for 2:8: 5, 4, 3, then 2), and
+    for V:N:M the shared columns are reduced to 4. In between, `train_step` trains with your optimizer, learning rate
+    and data. Pruned weights stay zero.
 
     Parameters
     ----------
@@ -63,24 +63,24 @@ def gradual(
         ``train_step(model, distill)`` makes one optimizer step, and may return the loss. ``distill(output, *inputs)``
         is the loss towards the teacher, and zero without one.
     steps
-        How many times `train_step` is called in all.
+        How many times `train_step` is called in total.
     stages
         How many times the model is pruned.
     schedule
-        A name or a function of :mod:`gossamer.schedules`, from progress to share of the way, both 0 to 1. The last
-        stage always ends at the final pattern. None: the pattern's own, "decay" for N:M and V:N:M, "cubic" for others.
+        A name or a function of :mod:`gossamer.schedules`, from progress to share, both from 0 to 1. The last stage
+        always ends with the final pattern. None: the pattern's default, "decay" for N:M and V:N:M, "cubic" for others.
     recover
-        Share of the steps that follow the last stage; the others are divided among the stages before.
+        Share of the steps after the last stage; the others are divided among the stages.
     method, calibration, loss, forward, where, format
         As for :func:`oneshot`.
     teacher
         The dense model to learn from (a copy: ``copy.deepcopy(model)``), or a :class:`Distill` with settings.
     metric
-        ``metric(model)``, taken at the beginning, after each stage's pruning and training, and at the end.
+        ``metric(model)``, computed at the beginning, after each stage's pruning and training, and at the end.
     on_prune
-        ``on_prune(stage, patterns)`` after each time something was pruned: the place to start a learning-rate cycle.
+        ``on_prune(stage, patterns)`` is called after each pruning, for example to start a learning-rate cycle.
     show_progress
-        None: if standard error is a terminal.
+        None: only if standard error is a terminal.
 
     Returns
     -------

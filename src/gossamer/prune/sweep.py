@@ -1,11 +1,11 @@
-"""SparseGPT's sweep: columns from left to right, each error made good by the columns that are still free.
+"""SparseGPT's sweep: columns from left to right, each error compensated by the columns that are still free.
 
 The published algorithm updates all columns to the right after each block, by rows of the Cholesky factor of H^-1. The
 same numbers come without inverting H. With H = R R^T, R upper triangular, a change D of the weight costs |R^T D^T|^2,
 and what the columns left of j have changed by, D_<j, moves the best value of the columns from j on to W_j - R_jj^-T
 c_j, c_j = R_<j,j^T D_<j. So each block of columns first gathers its c in one product, and then works within itself.
 
-Floor, for a weight of r rows and n columns: n^3 / 3 for the Cholesky factor and r n^2 for the products, against
+Lower bound for a weight of r rows and n columns: n^3 / 3 for the Cholesky factor and r n^2 for the products, against
 4 n^3 / 3 + r n^2 for the published one; the work within blocks of 128 is r n 128, element by element.
 
 Weights are [groups, columns, rows] here: a column is contiguous.

@@ -1,16 +1,19 @@
-"""Walking a model block by block, with the activations of one block at a time.
+"""Running a model block by block, with the activations of one block at a time.
 
-The model is run again for every block, but most of it doesn't compute: blocks that are done return what they returned
-before, and the pass ends after the block at hand. Whatever a model does between its blocks (masks, reshapes, skips)
-happens as written, so any nn.Module will do. Only the last block's outputs are kept, unless the model reaches back
-further (a skip over several blocks); that is found out beforehand, on one batch.
+The model is run again for every block, but most of it isn't computed: finished blocks return their earlier outputs, and
+the pass ends after the current block. Everything between the blocks (masks, reshapes, skips) runs as written, so this
+works for any nn.Module. Only the last block's outputs are kept, unless the model needs earlier ones (a skip over
+several blocks), which is detected on one batch first.
 
-The block at hand can run on another device than the model lives on: its weights are lent to it for the pass.
+If a method follows the dense model, the dense activations are computed too, and each block is run once for every stage:
+a stage is the layers that read the same activation.
+
+The current block can run on another device than the model's; its weights are moved there for the pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +23,8 @@ from torch.func import functional_call
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from gossamer.methods import Layer, survey
-from gossamer.prune.capture import Capture
+from gossamer.prune.calibration import tokens_of
+from gossamer.prune.capture import Capture, Recorder
 from gossamer.prune.gram import Gram
 
 Call = Callable[[nn.Module, Any], Any]
@@ -46,7 +50,7 @@ class _Lent(nn.Module):
 def find_blocks(model: nn.Module) -> list[str]:
     """Names of the blocks of a model: items of its lists and sequences, and single modules outside them.
 
-    Only those count that hold weights which can be pruned; the rest of the model is between the blocks.
+    Only modules with weights that can be pruned count; the rest of the model is between the blocks.
 
     Examples
     --------
@@ -77,6 +81,21 @@ def _split(module: nn.Module, path: str, prunable: set[int]) -> list[str]:
     return found
 
 
+class Stream:
+    """The outputs of the blocks that are done, one for each batch, of the dense model or of the pruned one."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[Any]] = {}
+        self.shapes: dict[str, list[Any]] = {}  # all that is left where nobody reads the outputs any more
+
+    def keep(self, block: str, outputs: list[Any], chain: bool) -> None:
+        """Keep the outputs of a block; in a chain, nobody reads those of earlier blocks."""
+        if chain:
+            self.kept.clear()
+        self.kept[block] = outputs
+        self.shapes[block] = tree_map_only(Tensor, _without_data, outputs)
+
+
 class Walk:
     """Runs calibration batches through a model, a block at a time.
 
@@ -94,6 +113,8 @@ class Walk:
         Keep activations on the CPU in any case.
     limit, align
         Bytes that X X^T of one layer may take, and of what its blocks are a multiple; see :class:`Gram`.
+    follow
+        Run the dense model beside the pruned one.
     """
 
     def __init__(
@@ -105,13 +126,13 @@ class Walk:
         offload: bool = False,
         limit: float = float("inf"),
         align: int = 8,
+        follow: bool = False,
     ) -> None:
         self.model, self.batches, self.call, self.device = model, batches, call, device
         self.limit, self.align = limit, align
         self.store = torch.device("cpu") if device is not None or offload else None
         self.modules = dict(model.named_modules())
-        self.kept: dict[str, list[Any]] = {}  # outputs of the blocks that are done, a batch each ...
-        self.shapes: dict[str, list[Any]] = {}  # ... or just their shapes, where nobody reads them any more
+        self.pruned, self.dense = Stream(), Stream() if follow else None
         self.visiting: tuple[str | None, dict[str, Tensor]] = (None, {})
         self.blocks, self.chain = self._survey()
 
@@ -172,12 +193,35 @@ class Walk:
 
     # -- passes
 
-    def inputs(self, block: str, weights: dict[str, Tensor], watched: Sequence[Layer]) -> dict[str, Gram]:
-        """X X^T of some layers of a block, by name; `weights` stand in for the block's own parameters."""
-        views = {layer.name: layer.view(weights[layer.parameter_name]) for layer in watched}
-        capture = Capture(views, self.limit, self.align)
-        for number, _ in enumerate(self.batches):
-            self._pass(number, block, weights, capture)
+    def stages(self, block: str, weights: dict[str, Tensor], layers: Sequence[Layer]) -> list[list[Layer]]:
+        """The layers of a block in the order in which they run; those that read the same activation are together."""
+        recorder = Recorder(_views(layers, weights))
+        self._pass(0, block, weights, recorder, self.pruned)
+        first: dict[str, float] = {}  # of a parameter: the first activation that any of its layers meets
+        for layer in layers:
+            met = recorder.order().get(layer.name, float("inf"))
+            first[layer.parameter_name] = min(met, first.get(layer.parameter_name, met))
+        return [[x for x in layers if first[x.parameter_name] == number] for number in sorted(set(first.values()))]
+
+    def inputs(
+        self,
+        block: str,
+        weights: dict[str, Tensor],
+        watched: Sequence[Layer],
+        dense: dict[str, Tensor] | None = None,
+    ) -> dict[str, Gram]:
+        """X X^T of some layers of a block, by name; `weights` stand in for the block's own parameters.
+
+        With the `dense` ones, the activations of the dense model are taken in beside.
+        """
+        capture = Capture(_views(watched, weights), self.limit, self.align)
+        recorder = None if self.dense is None or dense is None else Recorder(_views(watched, dense))
+        for number, batch in enumerate(self.batches):
+            capture.tokens = tokens_of(batch)
+            if recorder is not None and dense is not None:
+                self._pass(number, block, dense, recorder, self.dense)
+                capture.dense = recorder.take()
+            self._pass(number, block, weights, capture, self.pruned)
             capture.end_batch()
             for name, gram in capture.grams.items():
                 if not gram.finite:
@@ -187,16 +231,18 @@ class Walk:
                     )
         return capture.grams
 
-    def advance(self, block: str, weights: dict[str, Tensor]) -> None:
+    def advance(self, block: str, weights: dict[str, Tensor], dense: dict[str, Tensor] | None = None) -> None:
         """Keep the outputs of a block, computed with these weights, for the blocks after it."""
-        outputs = [self._pass(number, block, weights, None) for number, _ in enumerate(self.batches)]
-        if self.chain:
-            self.kept.clear()
-        self.kept[block] = outputs
-        self.shapes[block] = tree_map_only(Tensor, _without_data, outputs)
+        for stream, own in ((self.pruned, weights), (self.dense, dense)):
+            if stream is not None and own is not None:
+                outputs = [self._pass(number, block, own, None, stream) for number, _ in enumerate(self.batches)]
+                stream.keep(block, outputs, self.chain)
 
-    def _pass(self, number: int, block: str, weights: dict[str, Tensor], capture: Capture | None) -> Any:
+    def _pass(
+        self, number: int, block: str, weights: dict[str, Tensor], capture: Capture | None, stream: Stream | None
+    ) -> Any:
         """Run one batch up to the end of a block, and return the block's output."""
+        assert stream is not None
         result: list[Any] = []
 
         def last(name: str, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -204,10 +250,10 @@ class Walk:
             raise _Done
 
         def again(name: str, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-            if name not in self.kept:
-                return self.shapes[name][number]
+            if name not in stream.kept:
+                return stream.shapes[name][number]
             home = self._home(self.modules[name])
-            return tree_map_only(Tensor, lambda t: t.to(home, copy=True), self.kept[name][number])
+            return tree_map_only(Tensor, lambda t: t.to(home, copy=True), stream.kept[name][number])
 
         done = self.blocks[: self.blocks.index(block)]
         try:
@@ -277,6 +323,10 @@ class Walk:
                     module.__dict__.pop("forward", None)
                 else:
                     module.__dict__["forward"] = forward
+
+
+def _views(layers: Sequence[Layer], weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {layer.name: layer.view(weights[layer.parameter_name]) for layer in layers}
 
 
 def _as_forward(name: str, forward: Callable[..., Any], patch: Callable[..., Any]) -> Callable[..., Any]:

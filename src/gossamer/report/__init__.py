@@ -1,7 +1,7 @@
-"""The report: one HTML page about a model, which needs nothing else and works offline.
+"""The report: one self-contained HTML page about a model.
 
-``page`` writes HTML and ``svg`` plots, of plain data; ``layers`` looks at a model and measures it, ``recognise`` names
-the pattern of a mask, ``masks`` and ``charts`` draw, ``model`` puts it all together.
+``page`` writes HTML and ``svg`` plots, from plain data. ``layers`` examines and measures a model, ``masks`` and
+``charts`` draw, and ``model`` combines everything.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ def report(
     measure: bool = True,
     show_progress: bool | None = None,
 ) -> ModelReport:
-    """Write one HTML page about a model: what its layers hold, how fast they are, and why.
+    """Write one HTML page about a model: its layers, how fast they are, and why.
 
-    The page needs nothing else: it works offline, in light and dark, on a phone, and its tables sort by a click. It has
-    the table of layers (pattern, format, sparsity, bytes, dense and sparse time, kernel and why), masks as pictures,
-    sparsity by layer and a roofline below what this machine was measured to do; and, where given, training curves,
-    churn, and accuracy against sparsity. The model is left as it is.
+    The page is self-contained. It works offline, in light and dark mode and on a phone, and its tables can be sorted.
+    It has a table of layers (pattern, format, sparsity, bytes, dense and sparse time, kernel and why it was chosen),
+    pictures of masks, the sparsity of each layer, and a measured roofline; if you pass them, also training curves,
+    churn, and accuracy against sparsity. The model is not changed.
 
     Parameters
     ----------
     model
-        A module; several, ``{"dense": a, "pruned": b}``, to see side by side; or tensors by name, as a file has them.
+        A module; several modules to compare, ``{"dense": a, "pruned": b}``; or tensors by name, as in a file.
     path
-        Where to write; a file that is there is replaced in one go. None writes nothing.
+        Where to write; an existing file is replaced atomically. None writes nothing.
     example_inputs
-        What the model is called with, as for :func:`gossamer.pack_`: layers are measured on what it brings to them,
-        too. Convolutions are measured only with it.
+        The arguments of a call, as for :func:`gossamer.pack_`. With them, the whole model and a dense copy are
+        measured, and also each layer with its input sizes. Convolutions are measured only with them.
     tokens
-        Linear layers are measured with these numbers of rows of activations.
+        Linear layers are measured with these numbers of tokens (rows of activations).
     accuracy
-        Of the model; ``{name of model: accuracy}``; or points of your own, ``(name, sparsity, accuracy)``.
+        Accuracy of the model; ``{name of model: accuracy}``; or your own points, ``(name, sparsity, accuracy)``.
     training
-        A method of ``gs.train``, or ``{name: method}``: churn, explored and ablated of its layers. What it had to say
-        at an earlier time does as well: ``(method.log(), method.history.rows)``.
+        A method of ``gs.train``, or ``{name: method}``: shows churn, exploration and ablation of its layers. An earlier
+        state works too: ``(method.log(), method.history.rows)``.
     curves
         ``{"loss": values}``, or with steps ``{"loss": [(step, value), ...]}``, or ``{"loss": {"name": values}}``.
     pruning
-        What ``gs.prune`` returned, or ``{name: report}``: its metric becomes points of accuracy against sparsity.
+        A report of ``gs.prune``, or ``{name: report}``: its metric becomes points of accuracy against sparsity.
     title
-        Of the page.
+        Title of the page.
     measure
-        False leaves out times and roofline.
+        If False, times and roofline are omitted.
     show_progress
-        None: if standard error is a terminal.
+        None: only if standard error is a terminal.
 
     Returns
     -------

@@ -19,27 +19,33 @@ def sparsity(layers: Sequence[LayerFacts], models: Sequence[str]) -> Html:
     for number, model in enumerate(models):
         mine = [x for x in layers if x.model == model]
         rows = [(x.name, x.sparsity, number) for x in mine[:MOST_BARS]]
-        left = f"{len(mine) - MOST_BARS} more in the table" if len(mine) > MOST_BARS else ""
+        left = f"{len(mine) - MOST_BARS} more are in the table" if len(mine) > MOST_BARS else ""
         made.append(figure(model or "share of zeros", bars(rows, f"sparsity by layer {model}"), left))
     return group(made)
 
 
 def masks(layers: Sequence[LayerFacts]) -> Html:
-    """Corner and whole of the masks, the largest weights first."""
-    drawn = sorted((x for x in layers if x.mask is not None), key=lambda x: -x.size)[:MOST_MASKS]
-    made = []
-    for x in drawn:
-        assert x.mask is not None
-        corner, whole = x.mask.svgs()
-        pair = Html(f'<div class="pair"><div>{corner}</div><div>{whole}</div></div>')
-        rows, columns = x.mask.shape
-        caption = f"{x.pattern}, {x.sparsity:.1%}: the first corner, and all {rows:,} x {columns:,} by density"
-        made.append(figure(f"{x.model} {x.name}".strip(), pair, caption))
-    return group(made, "masks")
+    """The corner and the density of each mask, the largest weights first."""
+    drawn = sorted((x for x in layers if x.mask is not None), key=lambda x: -x.size)
+    first, more = drawn[:MOST_MASKS], drawn[MOST_MASKS:]
+    shown = group([_mask(x, *x.mask.svgs()) for x in first if x.mask is not None], "masks")
+    if not more:
+        return shown
+    rest = group([_mask(x, *x.mask.canvases()) for x in more if x.mask is not None], "masks")
+    words = f"{len(more)} more mask{'s' * (len(more) > 1)} of smaller weights"
+    return Html(f'{shown}<details class="more"><summary>{words}</summary>{rest}</details>')
+
+
+def _mask(x: LayerFacts, corner: Html, whole: Html) -> Html:
+    assert x.mask is not None
+    pair = Html(f'<div class="pair"><div>{corner}</div><div>{whole}</div></div>')
+    rows, columns = x.mask.shape
+    caption = f"{x.pattern}, {x.sparsity:.1%} sparse. Left: a corner. Right: the density of all {rows:,} x {columns:,}"
+    return figure(f"{x.model} {x.name}".strip(), pair, caption)
 
 
 def roofline(layers: Sequence[LayerFacts], models: Sequence[str], top: Ceilings) -> Html:
-    """GFLOP/s by operations a byte, below what the machine can do; hollow: the same layer dense."""
+    """GFLOP/s by operations per byte, below the limits of the machine; hollow: the same layer dense."""
     points = []
     for x in layers:
         for t in x.times:
@@ -51,21 +57,22 @@ def roofline(layers: Sequence[LayerFacts], models: Sequence[str], top: Ceilings)
                 points.append((x.intensity(t.tokens, dense=True), speed, color, f"{title}, dense", True))
     ridge = top.gflops / top.memory_gbytes
     plot = Plot(
-        spanning("operations a byte", [p[0] for p in points] + [ridge], log=True),
+        spanning("operations per byte", [p[0] for p in points] + [ridge], log=True),
         spanning("GFLOP/s", [p[1] for p in points] + [top.gflops], log=True),
     )
     for gbytes, words in ((top.memory_gbytes, "memory"), (top.cache_gbytes, "8 MB cache")):
         bend = top.gflops / gbytes
         first = max(plot.x.low, plot.y.low / gbytes)
         plot.line([(first, first * gbytes), (bend, top.gflops)], 5, "roof" + " dash" * (words == "memory"))
-        left, height = plot.place(first, first * gbytes)
-        plot.text(left + 4, max(height - 8, 20), f"{words} {gbytes:,.0f} GB/s")
     plot.line([(top.gflops / top.cache_gbytes, top.gflops), (plot.x.high, top.gflops)], 5, "roof")
-    edge = plot.place(plot.x.high, top.gflops)
-    plot.text(edge[0], edge[1] - 6, f"{top.gflops:,.0f} GFLOP/s", "end")
     for each, speed, color, title, hollow in points:
-        plot.point(each, speed, color, f"{title}: {speed:,.1f} GFLOP/s at {each:.2f} operations a byte", hollow=hollow)
-    caption = "full: as the model is; hollow: the same layer dense. Each point is a layer at one number of tokens"
+        plot.point(
+            each, speed, color, f"{title}: {speed:,.1f} GFLOP/s at {each:.2f} operations per byte", hollow=hollow
+        )
+    caption = (
+        f"Lines: {top.gflops:,.0f} GFLOP/s, {top.cache_gbytes:,.0f} GB/s from an 8 MB cache, and (dashed) "
+        f"{top.memory_gbytes:,.0f} GB/s from memory. Each point is a layer at one number of tokens; hollow: as dense."
+    )
     return figure("Roofline", plot.svg("roofline"), caption, [m for m in models if m] if len(models) > 1 else ())
 
 

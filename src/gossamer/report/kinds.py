@@ -1,4 +1,4 @@
-"""Layers whose names differ in numbers only are one kind: long tables in short."""
+"""Groups of layers, so that long tables become short: by kind (names that differ in numbers only) and by block."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gossamer.report.layers import LayerFacts
 
 Item = TypeVar("Item")
+LONG = 30  # groups, from which on their table scrolls by itself
 
 
 def kind_of(name: str) -> str:
@@ -41,23 +42,65 @@ def groups(items: Iterable[Item], key: Callable[[Item], tuple[str, ...]]) -> dic
     return found
 
 
-def overview(layers: Sequence[LayerFacts], cases: Sequence[str], several: bool) -> Html:
-    """Return a row for each kind of layers with its gains, which opens to the layers of that kind."""
-    heads = ["kind", "layers", *(f"{case}: gain" for case in cases), "sparsity", "of dense bytes"]
+def block_of(name: str) -> str:
+    """Return the block that a layer is in: its name up to the first number, or the first part of it.
+
+    Examples
+    --------
+    >>> block_of("encoder.layer.11.output.dense.weight"), block_of("lm_head.weight")
+    ('encoder.layer.11', 'lm_head')
+    """
+    parts = name.split(".")
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), 0)
+    return ".".join(parts[: first + 1])
+
+
+def overview(layers: Sequence[LayerFacts], cases: Sequence[str]) -> Html:
+    """Return rows of groups with their gains, by kind and by block, which open to their layers."""
+    models = list(dict.fromkeys(x.model for x in layers))
+    ways: dict[str, Callable[[LayerFacts], tuple[str, str]]] = {
+        "By kind": lambda x: (kind_of(x.name), x.format.removesuffix("()")),
+        "By block": lambda x: (block_of(x.name), ""),
+    }
+    heads = ["", "layers", *(f"{case}: gain" for case in cases), "sparsity", "of dense bytes"]
+    made = []
+    for title, key in ways.items():
+        rows = []
+        for model in models:
+            mine = [x for x in layers if x.model == model]
+            inside = _rows(mine, key, heads, cases)
+            several = inside if len(models) == 1 else _row(escape(model), mine, heads, cases, inside)
+            rows.append(several)
+        head = f'<div class="head">{"".join(f"<span>{escape(text)}</span>" for text in heads)}</div>'
+        table = f'<div class="kinds" style="--n: {len(heads) - 1}">{head}{"".join(rows)}</div>'
+        long = " long" * (len({(x.model, key(x)) for x in layers}) > LONG)
+        made.append(f'<h3>{title}</h3><div class="scroll{long}">{table}</div>')
+    return Html("".join(made))
+
+
+def _rows(
+    layers: Sequence[LayerFacts], key: Callable[[LayerFacts], tuple[str, str]], heads: list[str], cases: Sequence[str]
+) -> str:
+    found: dict[tuple[str, str], list[LayerFacts]] = {}
+    for x in layers:
+        found.setdefault(key(x), []).append(x)
     rows = []
-    for (kind, format, model), same in groups(layers, lambda x: (x.name, x.format, x.model)).items():
-        name = escape(f"{model} {kind}" if several else kind)
-        first = f"{name} <small>{escape(format.removesuffix('()'))}</small>"
-        inside = "".join(f"<li>{_cells(escape(x.name), '', *_figures([x], cases))}</li>" for x in same)
-        summary = _cells(first, str(len(same)), *_figures(same, cases))
-        rows.append(f"<details><summary>{summary}</summary><ul>{inside}</ul></details>")
-    head = f'<div class="head">{_cells(*map(escape, heads))}</div>'
-    table = f'<div class="kinds" style="--n: {len(heads) - 1}">{head}{"".join(rows)}</div>'
-    return Html(f'<div class="scroll">{table}</div>')
+    for (name, more), same in found.items():
+        inside = "".join(f"<li>{_cells(escape(x.name), heads, '', *_figures([x], cases))}</li>" for x in same)
+        rows.append(_row(f"{escape(name)} <small>{escape(more)}</small>", same, heads, cases, f"<ul>{inside}</ul>"))
+    return "".join(rows)
 
 
-def _cells(first: str, *figures: str) -> str:
-    return f"<span>{first}</span>" + "".join(f'<span class="n">{figure}</span>' for figure in figures)
+def _row(name: str, same: Sequence[LayerFacts], heads: list[str], cases: Sequence[str], inside: str) -> str:
+    """A group that opens."""
+    summary = _cells(name, heads, str(len(same)), *_figures(same, cases))
+    return f"<details><summary>{summary}</summary>{inside}</details>"
+
+
+def _cells(first: str, heads: list[str], *figures: str) -> str:
+    """A name and its figures; each figure has its title, which a phone shows above it."""
+    named = zip(heads[1:], figures, strict=True)
+    return f"<span>{first}</span>" + "".join(f'<span class="n" data-t="{escape(h)}">{f}</span>' for h, f in named)
 
 
 def _figures(same: Sequence[LayerFacts], cases: Sequence[str]) -> list[str]:

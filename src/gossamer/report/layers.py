@@ -1,4 +1,4 @@
-"""The layers of a model: what they hold, how long they take, dense and as they are, and which kernel runs."""
+"""The layers of a model: their contents, their times, dense and sparse, and which kernel runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from gossamer.models.int8 import Int8Linear
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.examples import examples_of, shapes_of
-from gossamer.models.pack.pack import _call as call_of
-from gossamer.models.pack.pack import _tokens as tokens_of
+from gossamer.models.pack.layers import OF_IMAGES, call_of, tokens_of
 from gossamer.models.quantize import QUANTIZED
 from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.weights import all_weights
@@ -128,7 +127,7 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
         value = weight.sparse() if weight.is_sparse else weight.dense()
         turned = module is not None and inputs_first(module)
         cases: list[tuple[str, int, tuple[int, ...]]] = []
-        if module is not None and not isinstance(module, nn.Conv2d):
+        if module is not None and not isinstance(module, OF_IMAGES):
             cases += [(_title(n), n, (n, value.shape[0 if turned else 1])) for n in tokens]
         if module is not None:
             cases += [("the example", tokens_of(module, s), s) for s in sorted(seen.get(name, ()))[:1]]
@@ -145,7 +144,7 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
 
 
 def _is_measured(module: nn.Module) -> bool:
-    return isinstance(module, nn.Linear | nn.Conv2d) or inputs_first(module)
+    return isinstance(module, (nn.Linear, *OF_IMAGES)) or inputs_first(module)
 
 
 def _is_layer(module: nn.Module) -> bool:
@@ -153,7 +152,7 @@ def _is_layer(module: nn.Module) -> bool:
 
 
 def weights_in(tensors: Mapping[str, Tensor], tokens: Sequence[int]) -> Iterator[Weight]:
-    """Yield the matrices among named tensors, taken for weights of linear layers: all a file tells."""
+    """Yield the matrices among named tensors of a file, as weights of linear layers."""
     for name, value in tensors.items():
         if value.dim() >= 2 and (value.is_floating_point() or isinstance(value, SparseTensor)):
             linear = value.dim() == 2 and value.is_floating_point() and "embed" not in name
@@ -166,7 +165,7 @@ def _title(tokens: int) -> str:
 
 
 def facts(weight: Weight, model: str, seconds: float, drawn: bool) -> LayerFacts:
-    """Look at one weight, and measure it for `seconds` a case and format; 0: not at all."""
+    """Examine one weight, and measure it for `seconds` per case and format; 0: don't measure."""
     value = weight.value
     sparse = isinstance(value, SparseTensor)
     dense, (format, stored) = weight.dense(), weight.stored()
@@ -199,7 +198,7 @@ def _measured(weight: Weight, dense: Tensor, seconds: float) -> Iterator[Timed]:
             calls = {"dense": partial(weight.call, x, dense)}
             if weight.eight is not None:
                 calls["sparse"] = partial(weight.eight, x)
-            elif isinstance(weight.value, SparseTensor):
+            elif isinstance(weight.value, SparseTensor) and weight.value.format != Masked():  # which computes as dense
                 calls["sparse"] = partial(weight.call, x, weight.value)
             times = interleaved(calls, seconds)
             yield Timed(title, tokens, times["dense"] * 1e6, times.get("sparse", times["dense"]) * 1e6)

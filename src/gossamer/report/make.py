@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import native
+from gossamer.models.pack.examples import examples_of
 from gossamer.progress import progress
 from gossamer.report.charts import Curve
 from gossamer.report.layers import Weight, facts, weights_in, weights_of
 from gossamer.report.model import ModelReport
+from gossamer.report.whole import Whole, measured
 
 Models = nn.Module | Mapping[str, nn.Module] | Mapping[str, Tensor]
 
@@ -54,11 +56,20 @@ def make(
     series, rows = _training(training)
     for what, lines in (curves or {}).items():
         series.setdefault(what, {}).update(_lines(what, lines))
-    made = ModelReport(title or _title(model), machine(), tuple(layers), top, (), series, tuple(rows))
+    whole = _whole(model, example_inputs) if measure else ()
+    made = ModelReport(title or _title(model), machine(), tuple(layers), top, (), series, tuple(rows), whole)
     made = replace(made, points=(*_points(accuracy, made), *_pruned(pruning)))
     if path is not None:
         made.save(path)
     return made
+
+
+def _whole(model: Models, example: Any) -> tuple[Whole, ...]:
+    """How long calls of the models take, dense and as they are; nothing without an example."""
+    examples = examples_of(example)
+    models = {"": model} if isinstance(model, nn.Module) else model
+    modules = [(name, m) for name, m in models.items() if isinstance(m, nn.Module)]
+    return tuple(found for name, m in modules for found in (measured(m, name, examples) if examples else ()))
 
 
 def machine() -> str:

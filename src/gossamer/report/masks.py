@@ -13,6 +13,7 @@ from gossamer.report.page import Html
 
 CORNER, WHOLE = 64, 32
 _SHADES = 5
+_WHOLE = "the whole mask by density"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class Picture:
     def svgs(self) -> tuple[Html, Html]:
         """Return the corner and the whole."""
         return _corner(self), _whole(self)
+
+    def canvases(self) -> tuple[Html, Html]:
+        """Return both as data of 2 kB, which page.js draws when they are unfolded."""
+        corner = [["0" if not kept else str(_SHADES) for kept in row] for row in self.corner]
+        top = max(max(row) for row in self.whole) or 1.0
+        whole = [[str(round(density / top * _SHADES)) for density in row] for row in self.whole]
+        height, width = len(corner), len(corner[0])
+        return _canvas(corner, f"the first {height} rows and {width} columns"), _canvas(whole, _WHOLE)
 
 
 def picture(mask: Tensor) -> Picture:
@@ -75,7 +84,31 @@ def _whole(drawn: Picture) -> Html:
         if shade in shades
     )
     height, width = len(drawn.whole), len(drawn.whole[0])
-    return _frame(width, height, "the whole mask by density", "".join(paths))
+    return _frame(width, height, _WHOLE, "".join(paths))
+
+
+def _canvas(shades: Sequence[Sequence[str]], label: str) -> Html:
+    """Rows of digits, each a shade, packed: a run of equal ones is a digit and its length as a letter."""
+    size = f'width="{len(shades[0])}" height="{len(shades)}"'
+    text = " ".join(_packed(row) for row in shades)
+    return Html(f'<canvas {size} role="img" aria-label="{label}" data-shades="{text}"></canvas>')
+
+
+def _packed(row: Sequence[str]) -> str:
+    """Return a row with runs of equal digits in short: "0" nine times is "0i".
+
+    Examples
+    --------
+    >>> _packed("0000000005050")
+    '0i5050'
+    """
+    out, x = [], 0
+    while x < len(row):
+        length = next((i for i in range(x, len(row)) if row[i] != row[x]), len(row)) - x
+        length = min(length, 26)
+        out.append(row[x] if length == 1 else f"{row[x]}{chr(96 + length)}")
+        x += length
+    return "".join(out)
 
 
 def _frame(width: int, height: int, label: str, inside: str) -> Html:

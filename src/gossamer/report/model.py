@@ -1,4 +1,4 @@
-"""What a report says, as plain data: print it, read it, or save it as a page."""
+"""The contents of a report, as plain data: print it, read it, or save it as a page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gossamer.native import Ceilings
 from gossamer.report import charts, kinds
 from gossamer.report.layers import LayerFacts
 from gossamer.report.page import Column, Html, Page, Section, group, table, tiles
+from gossamer.report.whole import Whole, shown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What :func:`gossamer.report` found.
+    """The result of :func:`gossamer.report`.
 
     Examples
     --------
@@ -39,10 +40,12 @@ class ModelReport:
     """By quantity and series: (step, value)."""
     training: tuple[dict[str, Any], ...] = ()
     """One row a layer and method: density, churn, ablated neurons, explored positions."""
+    whole: tuple[Whole, ...] = ()
+    """Calls of whole models, dense and as they are, if there was an example."""
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models; one without a name if there is but one."""
+        """Names of the models; a single model has no name."""
         return tuple(dict.fromkeys(x.model for x in self.layers))
 
     @property
@@ -56,12 +59,12 @@ class ModelReport:
         return sum(x.sparsity * x.size for x in mine) / max(sum(x.size for x in mine), 1)
 
     def gain(self, case: str, model: str = "") -> float | None:
-        """Dense time over time of all layers of a model together, for one of ``tokens``."""
+        """Dense time divided by actual time, for all layers of a model together, for one of ``tokens``."""
         mine = [t for x in self.layers if x.model == model for t in x.times if t.case == case]
         return sum(t.dense_us for t in mine) / sum(t.us for t in mine) if mine else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the pictures as plain values, ready for JSON."""
+        """Return everything except the pictures as plain values, ready for JSON."""
         layers = []
         for x in self.layers:
             row = {k: v for k, v in asdict(x).items() if k != "mask"}
@@ -75,14 +78,16 @@ class ModelReport:
             "accuracy": [{"name": n, "sparsity": s, "accuracy": a} for n, s, a in self.points],
             "curves": {k: {n: [list(p) for p in c] for n, c in v.items()} for k, v in self.curves.items()},
             "training": list(self.training),
+            "whole": [asdict(x) | {"gain": x.gain} for x in self.whole],
         }
 
     def page(self, *first: Section) -> Page:
-        """Return the page; sections of your own come `first`."""
+        """Return the page; `first` are your own sections, shown first."""
         sections = [*first]
+        if len(self.whole) > 1:
+            sections.append(Section("Whole models", _ABOUT_WHOLE, shown(self.whole)))
         if len(self.layers) > FEW:
-            by_kind = kinds.overview(self.layers, self.tokens, len(self.models) > 1)
-            sections.append(Section("Kinds of layers", _ABOUT_KINDS, by_kind))
+            sections.append(Section("Groups of layers", _ABOUT_GROUPS, kinds.overview(self.layers, self.tokens)))
         sections.append(Section("Layers", _ABOUT_LAYERS, self._layers()))
         if any(x.sparsity > 0 for x in self.layers):
             sections.append(Section("Sparsity by layer", "", charts.sparsity(self.layers, self.models)))
@@ -96,54 +101,52 @@ class ModelReport:
             sections.append(Section("Training", _ABOUT_TRAINING, Html(group(charts.curves(self.curves)) + rows)))
         if self.points:
             sections.append(Section("Accuracy against sparsity", "", group([charts.accuracy(self.points)])))
-        return Page(self.title, self.machine, tuple(sections), self._tiles())
+        return Page(self.title, self.machine, tuple(sections), Html("") if first else self._tiles())
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page."""
         return self.page().save(path)
 
     def _tiles(self) -> Html:
-        figures = []
-        for model in self.models[:1] if len(self.models) == 1 else ():
-            mine = [x for x in self.layers if x.model == model]
+        figures = [(f"{x.gain:.2f}x", x.text) for x in self.whole[:MOST_TILES]]
+        for model in self.models if len(self.models) > 1 and not self.whole else ():
+            for case in self.tokens[:1]:
+                figures.append((f"{self.gain(case, model) or 1:.2f}x", f"{model}: layers against dense, {case}"))
+        if len(self.models) == 1:
             for case in self.tokens:
-                figures.append((f"{self.gain(case, model):.2f}x", f"layers against dense, {case}"))
-            figures.append((f"{self.sparsity(model):.1%}", "of the layers' values are zero"))
-            now, then = (sum(getattr(x, k) for x in mine) for k in ("bytes", "dense_bytes"))
+                figures.append((f"{self.gain(case, self.models[0]):.2f}x", f"layers against dense, {case}"))
+            figures.append((f"{self.sparsity(self.models[0]):.1%}", "of the layers' values are zero"))
+            now, then = (sum(getattr(x, k) for x in self.layers) for k in ("bytes", "dense_bytes"))
             figures.append((_bytes(now), f"of {_bytes(then)} dense"))
         if len(self.points) == 1:
             figures.append((f"{self.points[0][2]:.4g}", "accuracy"))
         return tiles(figures) if figures else Html("")
 
     def _columns(self) -> list[str]:
-        return [f"{case}: {what}" for case in self.tokens for what in ("dense us", "us", "gain")]
+        """Titles of the columns of times: gains first."""
+        gains = [f"{case}: gain" for case in self.tokens]
+        return gains + [f"{case}: {what}" for case in self.tokens for what in ("dense us", "us")]
 
     def _row(self, x: LayerFacts) -> list[Any]:
-        times: list[float | None] = []
-        for case in self.tokens:
-            found = next((t for t in x.times if t.case == case), None)
-            times += [None, None, None] if found is None else [found.dense_us, found.us, found.gain]
-        return times
+        found = [next((t for t in x.times if t.case == case), None) for case in self.tokens]
+        times = [value for t in found for value in ((None, None) if t is None else (t.dense_us, t.us))]
+        return [None if t is None else t.gain for t in found] + times
 
     def _layers(self) -> Html:
         several = len(self.models) > 1
         columns = [Column("layer", kind="code"), *([Column("model", kind="")] if several else [])]
-        columns += [Column("shape", kind="code"), Column("pattern", kind="code"), Column("format", kind="code")]
-        columns += [Column("sparsity", "{:.1%}".format), Column("bytes", _bytes), Column("of dense", "{:.2f}x".format)]
-        for title in self._columns():
-            if title.endswith("gain"):
-                columns.append(
-                    Column(title, "{:.2f}x".format, tone=lambda v: "good" if v > 1.03 else "bad" * (v < 0.97))
-                )
-            else:
-                columns.append(Column(title, "{:,.1f}".format))
+        count = len(self.tokens)
+        columns += [Column(title, "{:.2f}x".format, tone=_tone) for title in self._columns()[:count]]
+        columns += [Column("sparsity", "{:.1%}".format), Column("format", kind="code"), Column("pattern", kind="code")]
+        columns += [Column("shape", kind="code"), Column("bytes", _bytes), Column("of dense", "{:.2f}x".format)]
+        columns += [Column(title, "{:,.1f}".format) for title in self._columns()[count:]]
         columns += [Column("kernel", kind="code"), Column("why", kind="text")]
         rows = []
         for x in self.layers:
-            shape = " x ".join(map(str, x.shape))
-            what = [x.name, *([x.model] if several else []), shape, x.pattern, x.format.removesuffix("()")]
-            share = x.bytes / max(x.dense_bytes, 1)
-            rows.append([*what, x.sparsity, x.bytes, share, *self._row(x), x.kernel, x.why])
+            times, format = self._row(x), x.format.removesuffix("()")
+            name = [x.name, *([x.model] if several else []), *times[:count]]
+            size = [" x ".join(map(str, x.shape)), x.bytes, x.bytes / max(x.dense_bytes, 1)]
+            rows.append([*name, x.sparsity, format, x.pattern, *size, *times[count:], x.kernel, x.why])
         return table(columns, rows)
 
     def table(self) -> Table:
@@ -153,12 +156,13 @@ class ModelReport:
         out = Table(title=f"{self.title}: {self.machine}", title_justify="left")
         several = len(self.models) > 1
         for column in (*(["model"] if several else []), "layer", "shape", "pattern", "format"):
-            out.add_column(column)
+            out.add_column(column, overflow="fold" if column == "layer" else "ellipsis")  # names are complete
         for column in ("sparsity", "bytes", *self._columns()):
             out.add_column(column, justify="right")
         for x in self.layers:
+            gains = len(self.tokens)
             times = [
-                "–" if v is None else f"{v:,.2f}x" if i % 3 == 2 else f"{v:,.0f}" for i, v in enumerate(self._row(x))
+                "–" if v is None else f"{v:,.2f}x" if i < gains else f"{v:,.0f}" for i, v in enumerate(self._row(x))
             ]
             shape = " x ".join(map(str, x.shape))
             cells = [x.name, shape, x.pattern, x.format.removesuffix("()"), f"{x.sparsity:.1%}", _bytes(x.bytes)]
@@ -168,27 +172,33 @@ class ModelReport:
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=140)
+        console = Console(width=140, force_jupyter=False)
         with console.capture() as captured:
             console.print(self.table())
         return captured.get().rstrip()
 
 
-FEW = 12  # layers, above which there is a table of their kinds
-_ABOUT_KINDS = "Layers whose names differ in numbers only, together: times are added up. Click on a row to open it."
+FEW = 12  # layers, above which there is a table of their groups
+MOST_TILES = 8
+_ABOUT_WHOLE = "A call of each model compared with a dense copy. The runs alternate, and the fastest of each counts."
+_ABOUT_GROUPS = "The times of the layers of a group are added up. Click a row to see its layers."
 _ABOUT_LAYERS = (
-    "Each layer as it is against the same layer dense, run in turns in this process; the fastest run of each counts. "
-    "Click on a column's title to sort."
+    "Each layer compared with the same layer as dense. The runs alternate, and the fastest of each counts. "
+    "Click a column title to sort."
 )
-_ABOUT_MASKS = "Coloured: kept. Each first corner is drawn value by value; each whole mask by how full its parts are."
+_ABOUT_MASKS = "Kept values are coloured. Left: a corner, value by value. Right: the density of the whole mask."
 _ABOUT_ROOFLINE = (
-    "What the cores can do at most was measured on this machine for this page. A point on a line can't be faster; "
-    "doing fewer operations and reading fewer bytes is how a sparse layer still beats a dense one that lies higher."
+    "The lines are the limits of this machine, measured for this page; a point can't be above them. "
+    "A sparse layer does fewer operations and reads fewer bytes, so it can be faster even if its point is lower."
 )
 _ABOUT_TRAINING = (
-    "Churn: share of a layer's kept positions that are new after an update. Explored: share of all positions that "
-    "were kept at some time."
+    "Churn: the share of a layer's kept positions that are new after an update. Explored: the share of all positions "
+    "that have ever been kept."
 )
+
+
+def _tone(gain: float) -> str:
+    return "good" if gain > 1.03 else "bad" * (gain < 0.97)
 
 
 def _training(rows: tuple[dict[str, Any], ...]) -> Html:

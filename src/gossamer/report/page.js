@@ -29,3 +29,24 @@ for (const field of document.querySelectorAll("input.filter")) {
     for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
   });
 }
+
+// Masks that are folded away are drawn when they are unfolded, in the colours of the page, and again when those change.
+const draw = (canvas) => {
+  const context = canvas.getContext("2d");
+  context.clearRect(0, 0, canvas.width, canvas.height);
+  context.fillStyle = getComputedStyle(canvas).getPropertyValue("--c0");
+  canvas.dataset.shades.split(" ").forEach((row, y) => {
+    let x = 0;
+    for (const [, shade, run] of row.matchAll(/(\d)([a-z]?)/g)) {
+      const length = run ? run.charCodeAt(0) - 96 : 1;
+      context.globalAlpha = shade / 5;
+      if (shade > 0) context.fillRect(x, y, length, 1);
+      x += length;
+    }
+  });
+};
+for (const more of document.querySelectorAll("details.more")) {
+  const all = () => more.open && more.querySelectorAll("canvas").forEach(draw);
+  more.addEventListener("toggle", all);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", all);
+}

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: tables that sort, figures, light and dark. Knows nothing of models."""
+"""One self-contained HTML page: sortable tables, figures, light and dark mode. It is independent of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 
 
 class Html(str):
-    """Text that is HTML already; all other text is escaped."""
+    """Text that is already HTML; all other text is escaped."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Column:
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Html:
-    """Return a table that sorts by a click on a column's title.
+    """Return a table that can be sorted by clicking a column title.
 
     Examples
     --------
@@ -61,14 +61,12 @@ def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]]) -> Html:
     body = "\n".join(f"<tr>{line}</tr>" for line in lines)
     many = body.count("<tr>") > LONG
     search = '<input type="search" class="filter" placeholder="filter by name, format ..." aria-label="filter">'
-    return Html(
-        f'{search if many else ""}<div class="scroll"><table class="sorts"><thead><tr>{heads}</tr></thead>\n'
-        f"<tbody>{body}</tbody></table></div>"
-    )
+    box = f'{search}<div class="scroll long">' if many else '<div class="scroll">'
+    return Html(f'{box}<table class="sorts"><thead><tr>{heads}</tr></thead>\n<tbody>{body}</tbody></table></div>')
 
 
 def tiles(figures: Iterable[tuple[str, str]]) -> Html:
-    """Return the figures that matter most, each with what it is."""
+    """Return the most important figures, each with a label."""
     made = (f'<div class="tile"><b>{escape(value)}</b><span>{escape(what)}</span></div>' for value, what in figures)
     return Html(f'<div class="tiles">{"".join(made)}</div>')
 
@@ -82,13 +80,13 @@ def figure(title: str, drawing: Html, caption: str = "", names: Sequence[str] = 
 
 
 def group(parts: Iterable[Html], kind: str = "charts") -> Html:
-    """Return figures side by side where there is room."""
+    """Return figures side by side if there is space."""
     return Html(f'<div class="{kind}">{"".join(parts)}</div>')
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a sentence, and what it is about."""
+    """A heading, a sentence, and the content."""
 
     title: str
     text: str
@@ -143,12 +141,12 @@ class Page:
 """
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page; a file of that name is replaced in one step, or not at all."""
+        """Write the page; an existing file is replaced atomically."""
         return write_whole(path, self.html())
 
 
 def write_whole(path: str | os.PathLike[str], text: str) -> Path:
-    """Write a text file so that whoever reads it, or kills this process, finds the old or the new one, never half.
+    """Write a text file atomically: it is always either the old or the new one, even if this process is killed.
 
     Examples
     --------

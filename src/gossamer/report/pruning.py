@@ -1,4 +1,4 @@
-"""The page of a pruning run: layers, what each lost, and the metric on the way."""
+"""The page of a pruning run: the error of each layer, and the metric."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gossamer.report.svg import Plot, bars, spanning
 
 
 class Pruned(Protocol):
-    """What is read of a report of ``gossamer.prune``, which stands a floor above."""
+    """The part of a ``gossamer.prune`` report that is used here (a higher package)."""
 
     @property
     def method(self) -> str: ...

@@ -11,6 +11,7 @@ from gossamer.report.page import Html
 
 WIDTH, HEIGHT = 380, 260
 LEFT, RIGHT, TOP, BOTTOM = 62, 22, 12, 42
+LONGEST = 58  # letters of a name above a bar; the end of a longer one is shown
 
 
 @dataclass(frozen=True)
@@ -148,17 +149,15 @@ def bars(rows: Sequence[tuple[str, float, int]], label: str) -> Html:
     >>> bars([("fc", 0.9, 0)], "sparsity").count("<rect")
     2
     """
-    step, room = 24, 140
-    width = WIDTH - room - 52
+    step, width = 34, WIDTH - 56
     out = [f'<svg viewBox="0 0 {WIDTH} {step * len(rows) + 6}" role="img" aria-label="{escape(label)}">']
     for i, (name, share, color) in enumerate(rows):
         y, length = step * i + 4, max(0.0, min(share, 1.0)) * width
-        short = name if len(name) <= 22 else "…" + name[-21:]
+        short = name if len(name) <= LONGEST else "…" + name[1 - LONGEST :]
         out.append(
-            f'<text class="label" x="{room - 6}" y="{y + 13}" text-anchor="end">{escape(short)}'
-            f"<title>{escape(name)}</title></text>"
-            f'<rect class="track" x="{room}" y="{y + 2}" width="{width}" height="14" rx="3"/>'
-            f'<rect class="f k{color % 6}" x="{room}" y="{y + 2}" width="{length:.1f}" height="14" rx="3"/>'
-            f'<text x="{room + width + 5}" y="{y + 13}">{100 * share:.1f} %</text>'
+            f'<text class="label" x="0" y="{y + 9}">{escape(short)}<title>{escape(name)}</title></text>'
+            f'<rect class="track" x="0" y="{y + 14}" width="{width}" height="10" rx="3"/>'
+            f'<rect class="f k{color % 6}" x="0" y="{y + 14}" width="{length:.1f}" height="10" rx="3"/>'
+            f'<text x="{width + 5}" y="{y + 23}">{100 * share:.1f} %</text>'
         )
     return Html("\n".join([*out, "</svg>"]))

@@ -1,4 +1,4 @@
-"""Measuring: functions run in turns, and the fastest run of each counts."""
+"""Measuring: functions run alternately, and the fastest run of each counts."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def interleaved(
 ) -> dict[Key, float]:
     """Return the seconds of each function: the minimum of interleaved runs.
 
-    Taking turns lets whatever else the machine does hit all alike; the minimum is what it takes when nothing does. With
-    one thread on a CPU it is CPU time, which others don't count in.
+    Because the runs are interleaved, other load on the machine affects all functions equally; the minimum is the time
+    without it. With one thread on a CPU, CPU time is measured, which excludes other programs.
 
     Parameters
     ----------
     functions
-        To be called without arguments.
+        Functions without arguments.
     seconds
-        To spend on each, at least `runs` runs, and not more than `most`.
+        Time to spend on each, with at least `runs` and at most `most` runs.
 
     Examples
     --------
@@ -41,9 +41,10 @@ def interleaved(
     while done < runs or (time.perf_counter() < end and done < most):
         done += 1
         for name, function in functions.items():
-            start = clock()
+            start, wall = clock(), time.perf_counter()
             function()
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
-            best[name] = min(best[name], clock() - start)
+            # the CPU time of a virtual machine may stand still for some microseconds: then the wall clock counts
+            best[name] = min(best[name], clock() - start or time.perf_counter() - wall)
     return best

@@ -1,4 +1,4 @@
-"""What every score is: a pure function from a tensor, and what it needs besides, to how much each value matters."""
+"""The base class of scores: pure functions of a tensor and its context that rate how much each value matters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .collect import Collector, Mean, Stack
 
 
 class Score(ABC):
-    """How much each value of a tensor matters; higher stays.
+    """How much each value of a tensor matters; the highest are kept.
 
-    Calling a score checks its arguments, keeps autograd out and computes in float32 at least. Keywords that a score
-    doesn't need are ignored, so that a caller can pass all it has.
+    When a score is called, its arguments are checked, autograd is off, and it computes in float32 or float64. Keywords
+    that it doesn't need are ignored, so a caller can pass everything it has.
 
     Examples
     --------
-    A score of your own is one method, and the names of what it needs:
+    Your own score is one method, and the names of the context that it needs:
 
     >>> from dataclasses import dataclass
     >>> import torch
@@ -40,7 +40,7 @@ class Score(ABC):
 
     @abstractmethod
     def rate(self, weight: Tensor, **context: Any) -> Tensor:
-        """The score itself: `weight` is float32 or float64 and detached; the answer has its shape.
+        """The score itself: `weight` is float32 or float64 and detached; the result has its shape.
 
         Examples
         --------
@@ -51,7 +51,7 @@ class Score(ABC):
         """
 
     def collector(self, rows: int, columns: int, count: int, device: torch.device | str = "cpu") -> Collector | None:
-        """What takes in gradients for this score, one at a time; None where it needs none.
+        """Return an object that collects gradients for this score, one at a time; None if it needs none.
 
         Parameters
         ----------
@@ -84,7 +84,7 @@ class Score(ABC):
 
 
 def as_real(who: str, what: str, x: Tensor) -> Tensor:
-    """`x` as float32 or float64, detached; or an error that names who wanted what."""
+    """`x` as float32 or float64, detached; or an error that names the score and the argument."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{who}: the {what} must be a torch.Tensor, got {type(x).__name__}.")
     if not x.dtype.is_floating_point:
@@ -96,7 +96,7 @@ def as_real(who: str, what: str, x: Tensor) -> Tensor:
 
 
 def like_weight(who: str, what: str, x: Tensor, weight: Tensor, leading: int = 0) -> Tensor:
-    """`x` checked to be of the weight's shape, with at least `leading` dimensions before it where that isn't 0."""
+    """`x` checked to be of the weight's shape, with at least `leading` dimensions before it."""
     x = as_real(who, what, x)
     extra = x.dim() - weight.dim()
     if extra < 0 or (extra > 0 and not leading) or x.shape[extra:] != weight.shape:

@@ -1,10 +1,10 @@
 """The empirical Fisher matrix of a weight, in blocks of consecutive weights of a row, and its inverse.
 
-F = damp I + mean of g g^T over the gradients g. Only the inverse is kept, in blocks of B: O(weights x B). It takes one
-rank-one update a gradient (Sherman-Morrison): F^-1 -= (F^-1 g)(F^-1 g)^T / (m + g^T F^-1 g), m gradients in all.
+F = damp I + mean of g g^T over the gradients g. Only the inverse is kept, in blocks of B: O(weights x B). Each gradient
+is a rank-one update (Sherman-Morrison): F^-1 -= (F^-1 g)(F^-1 g)^T / (m + g^T F^-1 g), m gradients in all.
 
-Floor, per gradient: 4 operations and 16 bytes for each of weights x B entries. Gradients wait until there are a few,
-and then meet a slice of blocks that fits into the cache, so that the bytes move once for all of them.
+Lower bound per gradient: 4 operations and 16 bytes for each of weights x B entries. Gradients are buffered, and then
+applied together to a slice of blocks that fits in the cache, so that the bytes are moved once for all of them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class BlockFisher:
     rows, columns
         Of the weight as a matrix.
     count
-        How many gradients will come; the mean is over them.
+        How many gradients will be added; the mean is over them.
     block
-        Weights of a row that are seen together. Columns that don't fill the last block are as if they had no gradient.
+        How many weights of a row form a block. If the last block is incomplete, it is padded with zero gradients.
     damp
         Added to the diagonal, > 0.
     relative
-        `damp` is a share of the mean square of the first few gradients; False: it is added as it is.
+        If True, `damp` is relative to the mean square of the first few gradients.
 
     Examples
     --------
@@ -76,11 +76,11 @@ class BlockFisher:
 
     @property
     def context(self) -> dict[str, Any]:
-        """Itself: `gossamer.Fisher` takes it in place of the gradients."""
+        """Itself: `gossamer.Fisher` accepts it instead of the gradients."""
         return {"grads": self}
 
     def add(self, grad: Tensor) -> None:
-        """Take in one gradient, [rows, columns]."""
+        """Add one gradient, [rows, columns]."""
         grad = pad(grad.detach().to(self.device), (0, self.blocks * self.block - self.columns))
         self._waiting.append(grad.reshape(-1, self.block).t().contiguous())
         if len(self._waiting) == _WAITING:

@@ -1,4 +1,4 @@
-"""Gradients as they come, one at a time: what scores keep of them."""
+"""Collecting gradients one at a time: what scores store of them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 
 class Collector(Protocol):
-    """Takes in gradients of a weight [rows, columns], one after the other."""
+    """Collects gradients of a weight [rows, columns], one after the other."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it holds in the end."""
+        """Bytes that it stores in the end."""
 
     @property
     def empty(self) -> bool:
@@ -21,10 +21,10 @@ class Collector(Protocol):
 
     @property
     def context(self) -> dict[str, Any]:
-        """What a score gets to see of them, as keywords."""
+        """What a score gets, as keywords."""
 
     def add(self, grad: Tensor) -> None:
-        """Take in one gradient."""
+        """Add one gradient."""
 
 
 class Mean:
@@ -77,7 +77,7 @@ class Stack:
 
     @property
     def grads(self) -> Tensor:
-        """Those that have come."""
+        """The gradients so far."""
         return self._held[: self._filled]
 
     @property

@@ -19,20 +19,20 @@ _VALUES_AT_A_TIME = 1 << 22  # of inverse matrices in float64: 32 MiB
 
 @dataclass(frozen=True)
 class Fisher(Score):
-    """w^2 / (2 [F^-1]_ii): what removing w adds to the loss when the rest of its block makes up for it (OBS).
+    """w^2 / (2 [F^-1]_ii): how much the loss rises if w is removed and the rest of its block compensates (OBS).
 
     F = damp I + mean of g g^T over batches, in blocks of consecutive weights of a row, by `BlockFisher`.
 
     Parameters
     ----------
     block
-        Weights of a row that are seen together. Choose a multiple of m for n:m patterns.
+        How many weights of a row form a block. Choose a multiple of m for n:m patterns.
     damp
         Added to the diagonal, > 0.
 
     Notes
     -----
-    Context: `grads`, [batches, *weight.shape], one gradient a batch; or a `BlockFisher` that has taken them in.
+    Context: `grads`, [batches, *weight.shape], one gradient per batch; or a `BlockFisher` that has collected them.
 
     Examples
     --------
@@ -58,7 +58,7 @@ class Fisher(Score):
             raise ValueError(f"Fisher: damp must be a finite number > 0, got {self.damp!r}.")
 
     def collector(self, rows: int, columns: int, count: int, device: torch.device | str = "cpu") -> BlockFisher:
-        """The inverse, built as gradients come: O(weights x block) of memory however many they are."""
+        """The inverse, updated with each gradient: O(weights x block) memory for any number of gradients."""
         return BlockFisher(rows, columns, count=count, block=self.block, damp=self.damp, relative=False, device=device)
 
     def rate(self, weight: Tensor, *, grads: Tensor | BlockFisher, **context: Any) -> Tensor:  # type: ignore[override]
@@ -73,7 +73,7 @@ class Fisher(Score):
         if grads.dim() != weight.dim() + 1 or len(grads) == 0:
             raise ValueError(
                 f"Fisher: grads must be [batches, *weight.shape] with at least one batch for a weight of shape "
-                f"{tuple(weight.shape)}, got {tuple(grads.shape)}. Stack one gradient a batch."
+                f"{tuple(weight.shape)}, got {tuple(grads.shape)}. Stack one gradient per batch."
             )
         parts = []
         for part in grads.reshape(len(grads), rows, columns).split(

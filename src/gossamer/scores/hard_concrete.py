@@ -65,16 +65,16 @@ class HardConcrete(Score):
         return self._stretch(torch.sigmoid(log_alpha))
 
     def sample(self, log_alpha: Tensor, seed: int | None = None, generator: torch.Generator | None = None) -> Tensor:
-        """A random gate each, differentiable in log_alpha.
+        """Random gates, differentiable in log_alpha.
 
         Parameters
         ----------
         log_alpha
             The parameters of the gates.
         seed
-            With a seed the noise is `Random(seed)`: the same everywhere.
+            With a seed the noise is `Random(seed)`, the same on every machine.
         generator
-            Or a torch generator; neither: torch's global one.
+            Or a torch generator. If neither is given, torch's global generator is used.
 
         Examples
         --------

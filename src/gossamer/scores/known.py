@@ -1,4 +1,4 @@
-"""The scores there are, by name."""
+"""All scores, by name."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def as_score(score: Score | str) -> Score:
     if isinstance(score, Score):
         return score
     if score not in SCORES:
-        raise ValueError(f"unknown score {score!r}; there are {', '.join(map(repr, SCORES))}, or a Score of your own")
+        raise ValueError(f"unknown score {score!r}; there are {', '.join(map(repr, SCORES))}, or your own Score")
     return SCORES[score]()

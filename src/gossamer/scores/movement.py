@@ -1,4 +1,4 @@
-"""Movement: values that training pushes away from zero stay (Sanh et al. 2020)."""
+"""Movement: keeps values that training pushes away from zero (Sanh et al. 2020)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .base import Score, as_real, like_weight
 
 @dataclass(frozen=True)
 class Movement(Score):
-    """-w g, summed over steps: positive where gradient descent moves w away from zero, negative where towards it.
+    """-w g, summed over steps: positive if gradient descent moves w away from zero, negative if towards it.
 
     Scores are signed; `Threshold(0.0)` keeps what moved away from zero.
 
     Notes
     -----
-    Context: `grad`, of the weight's shape, or with dimensions of steps before it, which are summed: exact if the weight
-    was the same in all of them. Where it changes from step to step, collect with `accumulate`.
+    Context: `grad`, with the weight's shape. Leading dimensions are steps, which are summed; this is exact if the
+    weight was the same in all of them. If it changes from step to step, use `accumulate`.
 
     Examples
     --------

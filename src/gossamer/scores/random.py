@@ -1,4 +1,4 @@
-"""Uniform random scores that are a function of (seed, index) and of nothing else."""
+"""Uniform random scores that depend only on the seed and the index."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MASK = (1 << 64) - 1
 class Random(Score):
     """Independent uniform numbers in (0, 1), by hashing the seed and the linear index of each value.
 
-    There is no generator and no state: the same on every device, for every number of threads, and for a tensor scored
-    in pieces, if each piece says where it starts. 0 and 1 themselves don't occur, so `Threshold(p)` drops nothing at
-    p = 0 and everything at p = 1.
+    There is no generator and no state. Scores are the same on every device and for any number of threads, and also if a
+    tensor is scored in pieces, with the `offset` of each piece. 0 and 1 themselves don't occur, so `Threshold(p)` drops
+    nothing at p = 0 and everything at p = 1.
 
     Parameters
     ----------
     seed
-        Any integer; taken modulo 2**64.
+        Any integer; used modulo 2**64.
 
     Notes
     -----

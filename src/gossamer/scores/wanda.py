@@ -1,4 +1,4 @@
-"""Wanda: weights times the size of the activations they meet (Sun et al. 2023)."""
+"""Wanda: weights times the norm of their activations (Sun et al. 2023)."""
 
 from __future__ import annotations
 

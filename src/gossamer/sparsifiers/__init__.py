@@ -1,4 +1,4 @@
-"""Sparsifiers: a score with a pattern. Any score goes with any pattern; the usual ones have names.
+"""Sparsifiers: a score with a pattern. Any score works with any pattern; common combinations have names.
 
 ================================  ======  ========  =============
 sparsifier                        passes  memory    kind

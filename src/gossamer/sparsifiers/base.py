@@ -1,4 +1,4 @@
-"""A score with a pattern: which values of a tensor stay."""
+"""A score with a pattern: which values of a tensor are kept."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, eq=False)
 class Sparsifier:
-    """Which values of a tensor stay: a pattern, and the score that it ranks by.
+    """Which values of a tensor are kept: a pattern, and the score that ranks the values.
 
     Parameters
     ----------
@@ -29,11 +29,11 @@ class Sparsifier:
 
     Notes
     -----
-    `kind`, `passes` and `memory` are the pattern's where the score is known from each value (and its place) alone. A
-    score that needs more (gradients, gates, activations) has to be computed for all values first: one more
-    pass, and materializing.
+    If the score depends only on each value and its position, `kind`, `passes` and `memory` are those of the pattern. A
+    score that needs more (gradients, gates, activations) has to be computed for all values first. This takes one more
+    pass, and makes the sparsifier materializing.
 
-    Two sparsifiers are equal if pattern and score are, whatever name they were made by.
+    Two sparsifiers are equal if their patterns and scores are equal, even if they have different names.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class Sparsifier:
 
     @property
     def kind(self) -> str:
-        """What must be there to decide: a value ("streaming"), a block ("blocking") or the tensor ("materializing").
+        """What it needs to decide: one value ("streaming"), a block ("blocking") or the tensor ("materializing").
 
         Examples
         --------
@@ -111,7 +111,7 @@ class Sparsifier:
         return self.cost.memory
 
     def mask(self, x: Tensor, **context: Any) -> Tensor:
-        """Which values of `x` stay: a bool mask of its shape. No gradient is recorded.
+        """Which values of `x` are kept: a bool mask of its shape. No gradient is recorded.
 
         Parameters
         ----------
@@ -141,9 +141,9 @@ class Sparsifier:
         Parameters
         ----------
         xs
-            A list or a dict of tensors; the answer is of the same kind.
+            A list or a dict of tensors; the result is of the same kind.
         **context
-            For each keyword a list or a dict with one value a tensor, under the same keys.
+            For each keyword, a list or a dict with one value per tensor, under the same keys.
 
         Examples
         --------
@@ -157,7 +157,7 @@ class Sparsifier:
             known = set(values) if isinstance(values, Mapping) else set(range(len(values)))
             if known != set(keys):
                 raise ValueError(
-                    f"mask_many: {name} must have one value a tensor, under {keys}; got {sorted(known, key=str)}."
+                    f"mask_many: {name} must have one value per tensor, under {keys}; got {sorted(known, key=str)}."
                 )
         with torch.no_grad():
             rated = [self._rated(key, xs[key], {name: values[key] for name, values in context.items()}) for key in keys]
@@ -172,11 +172,11 @@ class Sparsifier:
             raise type(error)(f"{key!r}: {error}") from error
 
     def stream(self, chunks: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs of (chunk, mask) as the chunks come, never holding more than one of them and an unfinished block.
+        """Yield pairs of (chunk, mask), with at most one chunk and an incomplete block in memory.
 
-        Joined, the masks are those of the full tensor, however it is cut. Where rows are decided together (blocks of
-        v rows, chunks of grouped n:m), the rows of an unfinished block wait for the next chunk, so that chunks come
-        out cut elsewhere.
+        Together, the masks are those of the full tensor, for any division into chunks. If rows are decided together
+        (blocks of v rows, chunks of grouped n:m), the rows of an incomplete block wait for the next chunk, so the
+        returned chunks have other boundaries.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class Sparsifier:
         Raises
         ------
         ValueError
-            At once for a materializing sparsifier; later if chunks don't belong together.
+            Immediately for a materializing sparsifier; later if the chunks don't fit together.
 
         Examples
         --------
@@ -235,7 +235,7 @@ class Sparsifier:
 
 
 def as_sparsifier(how: Sparsifier | Pattern | str) -> Sparsifier:
-    """A sparsifier, from a sparsifier, a pattern or a string; the latter two by magnitude.
+    """A sparsifier, from a sparsifier, a pattern or a string. The latter two use magnitude.
 
     Examples
     --------

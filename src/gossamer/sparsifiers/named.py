@@ -1,4 +1,4 @@
-"""Sparsifiers with names: STen's, and pairs that are often used."""
+"""Sparsifiers with names: those of STen, and other common combinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gossamer.sparsifiers.base import Sparsifier
 
 
 class Named(Sparsifier):
-    """A sparsifier that prints as it is written: its name, and these fields of its pattern."""
+    """A sparsifier that prints as its name with some fields of its pattern."""
 
     shown: ClassVar[tuple[str, ...]] = ()
 
@@ -18,7 +18,7 @@ class Named(Sparsifier):
 
 
 class KeepAll(Named):
-    """Everything stays.
+    """Keeps everything.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class KeepAll(Named):
 
 
 class RandomFraction(Named):
-    """Each value is removed with probability p, on its own (as in dropout), by a hash of seed and index.
+    """Removes each value with probability p, independently (as in dropout), by a hash of seed and index.
 
     Examples
     --------
@@ -52,7 +52,7 @@ class RandomFraction(Named):
 
 
 class ScalarThreshold(Named):
-    """Values with |x| > t stay.
+    """Keeps values with |x| > t.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class ScalarThreshold(Named):
 
 
 class ScalarFraction(Named):
-    """The fraction p of smallest magnitude is removed.
+    """Removes the fraction p with the smallest magnitude.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class ScalarFraction(Named):
 
 
 class BlockwiseFraction(Named):
-    """The fraction p of blocks with the smallest mean magnitude is removed.
+    """Removes the fraction p of blocks with the smallest mean magnitude.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class BlockwiseFraction(Named):
 
 
 class PerBlockFraction(Named):
-    """The n largest of each m neighbours of a row stay.
+    """Keeps the n largest of every m neighbours in a row.
 
     Examples
     --------
@@ -112,7 +112,7 @@ class PerBlockFraction(Named):
 
 
 class GroupedNM(Named):
-    """n of each m, each choice used equally often in a chunk of rows: `patterns.GroupedNM` by magnitude.
+    """Keeps n of every m, with each choice used equally often in a chunk of rows: `patterns.GroupedNM` by magnitude.
 
     Examples
     --------
@@ -127,7 +127,7 @@ class GroupedNM(Named):
 
 
 class Movement(Named):
-    """The fraction p that training moves most towards zero is removed. `mask` needs `grad`.
+    """Removes the fraction p that training moves most towards zero. `mask` needs `grad`.
 
     Examples
     --------
@@ -143,7 +143,7 @@ class Movement(Named):
 
 
 class HardConcrete(Named):
-    """Values whose l0 gate is closed are removed. `mask` needs `log_alpha`.
+    """Removes values whose l0 gate is closed. `mask` needs `log_alpha`.
 
     Examples
     --------

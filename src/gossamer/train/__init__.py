@@ -1,4 +1,4 @@
-"""Training sparse from the first step: methods, distributions, schedules."""
+"""Sparse training from scratch: methods, distributions, schedules."""
 
 from gossamer import schedules
 from gossamer.train import callbacks, distributions, rules

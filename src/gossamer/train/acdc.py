@@ -1,4 +1,4 @@
-"""AC/DC (Peste et al. 2021): phases of dense and of sparse training, which take turns and end sparse."""
+"""AC/DC (Peste et al. 2021): alternating phases of dense and sparse training, with a sparse model at the end."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gossamer.train.rules import select
 class ACDC(Method):
     """Alternating compressed / decompressed training.
 
-    Dense until ``start``; then sparse for ``every`` steps, dense for ``every`` steps, and so on. A sparse phase keeps
-    the weights of highest score; in a dense phase the others start from 0 and train too. From ``until`` on the model
-    is sparse.
+    The model is dense until ``start``, then sparse for ``every`` steps, dense for ``every`` steps, and so on. A sparse
+    phase keeps the weights with the highest scores; in a dense phase the others start from 0 and train too. From
+    ``until`` on, the model is sparse.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`. ``every`` is the length of a phase; published are five to ten epochs, with
+        See :class:`gossamer.train.Method`. ``every`` is the length of a phase. The paper uses five to ten epochs, with
         ``start`` after the first of them, and ``until`` before the last quarter.
 
     Examples
@@ -59,7 +59,7 @@ class ACDC(Method):
         return (super().due(step) or step == self.until) and self._is_sparse(step) != self._is_sparse(step - 1)
 
     def update(self, layer: Layer) -> Tensor:
-        """The weights of highest score, or everything."""
+        """The weights with the highest scores, or everything."""
         return select(layer, self.saliency(layer)) if self._is_sparse(self.steps) else layer.everything()
 
     def _is_sparse(self, step: int) -> bool:

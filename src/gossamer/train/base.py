@@ -1,10 +1,10 @@
-"""The life cycle that all methods share. A method is a subclass that says which mask a layer gets.
+"""The base class of all methods. A method is a subclass that returns the next mask of a layer.
 
-1. Made: layers are found, budgets and patterns given to them, first masks drawn, weights become masked parameters.
-2. The optimizer steps: hooks take the dense gradient where one was asked for, and hand the optimizer the masked one.
-3. ``method.step()`` counts the step and, where one is due, updates the masks. What is dropped takes its optimizer
-   state with it, what grows starts at 0 in weight and momentum. Then a dense gradient is asked for if the next update
-   needs that of the next step; so micro-batches add up in it.
+1. Creation: layers are found and get budgets and patterns, first masks are drawn, weights become masked parameters. 2.
+Optimizer step: hooks keep the dense gradient if it was requested, and pass the masked one to the optimizer. 3.
+``method.step()`` counts the step and updates the masks if an update is due. Dropped weights lose their optimizer state;
+new weights start at 0, with zero momentum. Then a dense gradient is requested if the next update needs that of the next
+step; micro-batches accumulate in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gossamer.train import checks, masks, rules
 from gossamer.train.distributions import Distribution, budgets, given
 from gossamer.train.gradients import Gradients
 from gossamer.train.history import History
-from gossamer.train.layers import Layer, find_layers
+from gossamer.train.layers import Layer, copied, find_layers
 from gossamer.train.ranks import Ranks
 from gossamer.train.shards import clear, is_sharded
 from gossamer.train.state import settle
@@ -38,56 +38,57 @@ _OWN_STREAM = 0x5EED
 
 
 class Method:
-    """Base of all methods: fixed random masks unless a subclass says otherwise.
+    """Base class of all methods: fixed random masks, unless a subclass overrides them.
 
     Parameters
     ----------
     model
         Its linear, convolution and attention weights become sparse, in place. Wrap it in DDP or ``torch.compile``
-        after this.
+        afterwards.
     optimizer
-        Any of torch's, with all those weights; made before or after an LR scheduler.
+        Any optimizer of torch that has all these weights; an LR scheduler may be created before or after.
     sparsity
-        Of the layers that are taken, all together, 0.9 by default; or a pattern.
+        Sparsity of all sparse layers together, 0.9 by default; or a pattern.
     pattern
         Which positions a layer may keep: any pattern or its short form, such as ``gs.NM(2, 4)``, "all:2:8",
         "fan-in 90%", "block 4x4 90%". Every mask satisfies it. None: any positions.
     score
-        By which weights are chosen to stay; ``gs.Magnitude()`` by default. Scores that need gradients get those of the
-        step before an update.
+        Decides which weights are kept; ``gs.Magnitude()`` by default. Scores that need gradients get those of the step
+        before an update.
     distribution
-        "erk", "er", "uniform", a function of the shapes, or ``{glob: sparsity or distribution}``: in
-        ``{"head": 0.0, "*": "erk"}`` the other layers make up for the dense one. For sparsities, blocks and fan-ins;
-        n:m patterns keep the same share of every layer.
+        "erk", "er", "uniform", a function of the shapes, or ``{glob: sparsity or distribution}``: with ``{"head": 0.0,
+        "*": "erk"}`` the other layers become sparser to compensate for the dense one. For sparsities, blocks and
+        fan-ins; n:m patterns keep the same share in every layer.
     every, start
-        Optimizer steps between updates, and the first step that may end with one.
+        Optimizer steps between updates, and the first step that may have one.
     until
-        The last step at which masks may change. 0.75 of all steps is a good choice: the last quarter then trains a
-        fixed mask. None: masks change to the end, always by ``fraction``.
+        The last step at which masks may change. 0.75 of all steps is a good choice: the last quarter then trains with
+        fixed masks. None: masks change until the end, always by ``fraction``.
     fraction, decay
-        Share of a layer's weights exchanged in an update, and the schedule by which it goes to 0 at ``until``.
+        Share of a layer's weights that an update replaces, and the schedule by which it decays to 0 at ``until``.
     where, skip
-        Names of the weights to take, and globs of those to leave dense. ``method.left`` says what is left and why.
+        Names of the weights to make sparse, and globs of those to keep dense. ``method.left`` lists what stays dense,
+        and why.
     dense_first, dense_last
-        Leave the first layer, or the last, dense.
+        Keep the first layer, or the last, dense.
     init
-        "rescale": your weights times sqrt(dense / sparse fan-in), so that activations keep the scale that the model's
-        author meant; "kaiming": drawn again for the inputs that a neuron really has, and a ReLU after it; None: as they
-        are. For short schedules this matters more than the method does.
+        "rescale": the initial weights times sqrt(dense / sparse fan-in), so that activations keep their scale;
+        "kaiming": new random weights for the sparse fan-in, assuming a ReLU; None: unchanged. For short schedules this
+        matters more than the method.
     moments
-        Squared gradients of a grown weight in Adam and its kind: "mean", that of its parameter's weights, so that its
-        steps are as long as theirs; "zero": its first hundred steps are up to six times as long.
+        Squared gradients of a new weight in Adam and similar optimizers. "mean": the mean of its parameter's weights,
+        so that its steps are as long as theirs. "zero": its first hundred steps are up to six times as long.
     format
-        How linear weights, their gradients and optimizer state are stored: ``gs.Masked()``, as fast as dense and no
-        smaller, by default; ``gs.formats.PackedCSR()`` is small, and computed by the CPU kernels.
+        How linear weights, their gradients and optimizer state are stored. The default, ``gs.Masked()``, is as fast as
+        dense and not smaller; ``gs.formats.PackedCSR()`` is small, and uses the CPU kernels.
     seed
-        Of everything that is drawn.
+        Random seed.
     group
-        Process group that trains the same model; the default one if None.
+        Process group that trains the same model; None: the default group.
 
     Examples
     --------
-    A method of your own says how one layer is updated:
+    Your own method implements the update of one layer:
 
     >>> import torch, gossamer as gs
     >>> from gossamer.train.rules import exchange, gradient, random
@@ -179,34 +180,34 @@ class Method:
         return rules.select(layer, rules.random(layer))
 
     def update(self, layer: Layer) -> Tensor | None:
-        """The next mask of a layer, or None to leave it; called where an update is due."""
+        """The next mask of a layer, or None to keep it; called when an update is due."""
         return None
 
     def due(self, step: int) -> bool:
-        """Does this step (from 1) end with an update?"""
+        """Does this step (counted from 1) end with an update?"""
         since = step - self.start
         return self.dynamic and since >= 0 and since % self.every == 0 and (self.until is None or step <= self.until)
 
     def budgets(self, sparsity: float) -> list[int]:
-        """Weights that each layer keeps at this sparsity of all."""
+        """Number of weights that each layer keeps at this total sparsity."""
         how, shapes = self.distribution, [layer.shape for layer in self.layers]
         if isinstance(how, Mapping):
             return given(how, [layer.name for layer in self.layers], shapes, sparsity, self.least())
         return budgets(shapes, sparsity, how, least=self.least())
 
     def least(self) -> list[int]:
-        """Weights that each layer needs at least."""
+        """The smallest number of weights of each layer."""
         return [1 for _ in self.layers]
 
     @property
     def share(self) -> float:
-        """The fraction that may be exchanged now, by the schedule."""
+        """The fraction to replace now, by the schedule."""
         if not self.until:
             return self.fraction
         return at_step(self.decay, self.steps - self.start, self.until - self.start, self.fraction, 0.0)
 
     def saliency(self, layer: Layer, weight: Tensor | None = None) -> Tensor:
-        """How much each weight of a layer matters, by the method's score; by default of the weights as they are."""
+        """How much each weight of a layer matters, by the method's score; by default for its current weights."""
         return self.rate(self.score, layer, layer.weight if weight is None else weight)
 
     def rate(self, score: Score, layer: Layer, weight: Tensor) -> Tensor:
@@ -216,7 +217,7 @@ class Method:
     # -- the life cycle
 
     def step(self) -> None:
-        """Count an optimizer step, and update the masks where one is due. Call it after ``optimizer.step()``."""
+        """Count an optimizer step, and update the masks if an update is due. Call it after ``optimizer.step()``."""
         if not self._stepped:  # nothing was optimized: a gradient scaler skipped the step, or this is a second call
             return
         self._stepped = False
@@ -227,7 +228,7 @@ class Method:
 
     @torch.no_grad()
     def apply(self) -> None:
-        """Update all masks now, weight by weight: no more than one has a dense gradient made for it at a time."""
+        """Update all masks now, one weight at a time, so that only one dense gradient is in memory."""
         for weight in self.gradients.weights:
             layers = [layer for layer in self.layers if layer.source is weight]
             grad = self.gradients.of(weight.parameter) if self.needs_gradient else None
@@ -288,12 +289,13 @@ class Method:
     # -- what a user asks
 
     def log(self, writer: Any = None) -> dict[str, Any]:
-        """Return where training stands: density, churn, ablated neurons and exploration, in all and layer by layer.
+        """Return the density, churn, ablated neurons and exploration, in total and for each layer.
 
         Parameters
         ----------
         writer
-            A TensorBoard ``SummaryWriter``, or anything with ``add_scalar(name, value, step)``; gets the same figures.
+            A TensorBoard ``SummaryWriter``, or any object with ``add_scalar(name, value, step)``; it gets the same
+            figures.
         """
         figures = self.history.figures(self.layers)
         out = {"method": type(self).__name__, "step": self.steps, **figures}
@@ -302,7 +304,7 @@ class Method:
         return out
 
     def curves(self) -> dict[str, dict[str, dict[str, list[float]]]]:
-        """Return how density, churn, ablation and exploration went over the updates, to draw: plain lists.
+        """Return density, churn, ablation and exploration for every update, as lists that can be plotted.
 
         ``{"density" | "churn" | "ablated" | "explored": {layer: {"step": [...], "value": [...]}}}``; all values are
         shares, from 0 to 1: of the layer's weights, of its kept weights, of its neurons, of its positions.
@@ -310,14 +312,14 @@ class Method:
         return self.history.curves(self.layers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything but the weights and the optimizer's state: steps, masks, random numbers, history, and what a
-        method remembers of its layers."""
+        """Everything except the weights and the optimizer's state: steps, masks, random numbers, history, and the
+        method's own state."""
         return {
             "steps": self.steps,
             "rng": self.rng.get_state(),
             "budgets": {layer.name: layer.budget for layer in self.layers},
             "masks": {layer.name: layer.mask.clone() for layer in self.layers},
-            "extra": {layer.name: dict(layer.extra) for layer in self.layers},
+            "extra": {layer.name: copied(layer.extra) for layer in self.layers},
             "gradients": self.gradients.state_dict(),
             "history": self.history.state_dict(),
         }
@@ -329,7 +331,7 @@ class Method:
         self.rng.set_state(state["rng"])
         for layer in self.layers:
             layer.budget = state["budgets"][layer.name]
-            layer.extra = dict(state["extra"][layer.name])
+            layer.extra = copied(state["extra"][layer.name])
             layer.grad = None
         with torch.no_grad():
             self._set(self.layers, [state["masks"][layer.name].to(layer.parameter.device) for layer in self.layers])
@@ -339,7 +341,7 @@ class Method:
         self.gradients.load_state_dict(state.get("gradients", {}))
 
     def close(self) -> None:
-        """Let go of the optimizer: masks stay as they are, the model trains on as any sparse model."""
+        """Detach from the optimizer. The masks remain, and the model can be trained further like any sparse model."""
         for hook in self._hooks:
             hook.remove()
         self.gradients.ask(False)

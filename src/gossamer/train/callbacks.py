@@ -1,4 +1,4 @@
-"""Loops that others own: callbacks for transformers' Trainer and for Lightning. Neither is imported."""
+"""Callbacks for transformers' Trainer and for Lightning. Neither is imported here."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Make = Callable[[Any, Any], Method]
 def for_trainer(make: Make | Method) -> Any:
     """Return a callback for ``transformers.Trainer``.
 
-    The method steps after each optimizer step, and its state is saved beside the trainer's checkpoints as
-    ``gossamer.pt``. To resume from one, make the model, the optimizer and the method first, and hand the method over:
-    its state is loaded when training begins.
+    The method steps after each optimizer step, and its state is saved in the trainer's checkpoints as ``gossamer.pt``.
+    To resume, create the model, the optimizer and the method first, and pass the method: its state is loaded when
+    training begins.
 
     Parameters
     ----------
     make
-        Called with (model, optimizer) when training begins; or a method, made before.
+        Called with (model, optimizer) when training begins; or an existing method.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Errors before training starts, and the first weights."""
+"""Checks before training starts, and the initial weights."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settings(
     method: str, *, sparsity: float | None, every: float, start: float, until: float | None, fraction: float,
     init: str | None, moments: str, needs_until: bool,
 ) -> None:  # fmt: skip
-    """Refuse settings that could only fail later."""
+    """Raise if settings are invalid."""
     if sparsity is not None and not (_is_number(sparsity) and 0 <= sparsity < 1):
         raise ValueError(f"{method}: sparsity={sparsity!r} must be from 0 to below 1, such as 0.9")
     if not (_is_number(every) and every >= 1):
@@ -44,14 +44,14 @@ def _is_number(x: Any) -> bool:
 
 
 def options(method: str, refuses: Mapping[str, str], **given: Any) -> None:
-    """Refuse options that a method says make no sense for it."""
+    """Raise if a method doesn't support an option."""
     for name, why in refuses.items():
         if given.get(name) is not None:
-            raise ValueError(f"{method} takes no {name}: {why}")
+            raise ValueError(f"{method} doesn't support {name}: {why}")
 
 
 def score(method: str, score: Score, gradients: bool) -> None:
-    """Refuse a score that needs what the method doesn't have.
+    """Raise if a score needs context that the method doesn't have.
 
     Examples
     --------
@@ -79,14 +79,14 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
-    """Refuse a model without layers, weights that are sparse already, and an optimizer without the weights."""
+    """Raise if the model has no layers, if weights are already sparse, or if the optimizer doesn't have the weights."""
     if not layers:
         raise ValueError(f"{type(model).__name__} has no layer left to make sparse: look at where, skip, dense_first")
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for layer in layers:
         parameter: Any = layer.parameter
         if layer.source.is_sparse:
-            raise ValueError(f"{layer.name} is sparse already: close its method, then call gs.densify_(model)")
+            raise ValueError(f"{layer.name} is already sparse: close its method, then call gs.densify_(model)")
         if type(parameter) is not nn.Parameter and not is_sharded(parameter):
             kind = type(parameter).__name__
             raise NotImplementedError(f"{layer.name} is a {kind}; methods work on plain parameters, and on FSDP2's")
@@ -100,7 +100,7 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
 
 
 def same_layers(layers: Sequence[Layer], names: Mapping[str, Any]) -> None:
-    """Refuse the state of another model."""
+    """Raise if a state belongs to another model."""
     mine = {layer.name for layer in layers}
     if mine != set(names):
         raise ValueError(
@@ -109,7 +109,7 @@ def same_layers(layers: Sequence[Layer], names: Mapping[str, Any]) -> None:
 
 
 def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator, gain: float = 2.0) -> Tensor:
-    """First weights of a layer (neurons x inputs) for the inputs that each neuron really has (Evci et al. 2022).
+    """Initial weights of a layer (neurons x inputs) for its sparse fan-in (Evci et al. 2022).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How many weights each layer may keep. Budgets add up exactly to the sparsity that was asked for."""
+"""How many weights each layer may keep. The budgets add up exactly to the requested sparsity."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def budgets(
 ) -> list[int]:
     """How many weights each layer keeps; the sum is exactly ``round((1 - sparsity) x all weights)``.
 
-    Densities are scaled together until they meet the sum; a layer that would need more than all its weights is dense,
-    and the others share the rest. Fractions of a weight go to the layers with the largest remainders.
+    Densities are scaled together to reach the sum. A layer that would need more weights than it has is dense, and the
+    others share the rest. Fractions of a weight go to the layers with the largest remainders.
 
     Parameters
     ----------
@@ -67,9 +67,9 @@ def budgets(
     sparsity
         Of all layers together, from 0 to below 1.
     distribution
-        "uniform", "er", "erk", a function of the shapes, or "given": one sparsity a layer.
+        "uniform", "er", "erk", a function of the shapes, or one sparsity per layer.
     least
-        What a layer keeps at least; 1 by default.
+        The smallest number of weights of a layer; 1 by default.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _share(
 
 
 def kept(sparsity: float, size: int) -> int:
-    """Weights that stay of ``size``, rounded.
+    """Number of kept weights of ``size``, rounded.
 
     Examples
     --------
@@ -145,9 +145,9 @@ def _whole(shares: list[float], total: int, sizes: list[int]) -> list[int]:
 
 
 def in_rows(budget: Sequence[int], shapes: Sequence[Sequence[int]], least: Sequence[int]) -> list[int]:
-    """Budgets as whole multiples of the rows, for a constant fan-in; what is left over is less than one more fan-in.
+    """Budgets rounded down to multiples of the rows, for a constant fan-in.
 
-    A layer that may lose rows (``least`` below the number of its rows) can use up small budgets as they are.
+    A layer that may lose rows (``least`` below the number of its rows) can use small budgets without rounding.
 
     Examples
     --------
@@ -169,10 +169,10 @@ def given(
     how: Mapping[str, float | str], names: Sequence[str], shapes: Sequence[Sequence[int]], sparsity: float,
     least: Sequence[int],
 ) -> list[int]:  # fmt: skip
-    """Budgets from ``{glob of names: sparsity or distribution}``; the first glob that fits a layer decides.
+    """Budgets from ``{glob of names: sparsity or distribution}``; the first glob that matches a layer decides.
 
-    Layers with a distribution share what the others leave of the sparsity of all: they make up for layers that are
-    denser. Layers that no glob fits have the sparsity itself.
+    Layers with a distribution share the remaining weights, so they compensate for layers that are denser. Layers that
+    no glob matches get the total sparsity.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def given(
     sparsity
         Of all layers together.
     least
-        What a layer keeps at least.
+        The smallest number of weights of a layer.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dynamic methods that keep the number of weights: some are dropped, as many grow."""
+"""Dynamic methods with a constant number of weights: some are dropped, and the same number grow."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from gossamer.train.rules import exchange, random
 
 
 class Exchange(Method):
-    """Base of SET and RigL: the weights of lowest score are dropped, others grow by another score.
+    """Base class of SET and RigL: the weights with the lowest scores are dropped, and others grow by another score.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`; ``score`` decides what is dropped.
+        See :class:`gossamer.train.Method`; ``score`` decides which weights are dropped.
     growth
-        "gradient", "random" or a score; or a number of steps, as 8 or "mean of 8 steps": growth by the gradient
-        averaged over as many steps before an update.
+        "gradient", "random" or a score; or a number of steps, such as 8 or "mean of 8 steps": growth by the gradient
+        averaged over this many steps before an update.
 
     Examples
     --------
@@ -60,11 +60,11 @@ class Exchange(Method):
         super().__init__(model, optimizer, sparsity, **options)
 
     def update(self, layer: Layer) -> Tensor:
-        """Exchange a share of the weights."""
+        """Replace a share of the weights."""
         return exchange(layer, int(self.share * layer.kept), drop=self.saliency, grow=self.prospect)
 
     def prospect(self, layer: Layer) -> Tensor:
-        """How much each position promises that isn't kept: its score if the weight were 1."""
+        """The score of each position that isn't kept, as if its weight were 1."""
         if self.growth.score is None:
             return random(layer)
         return self.rate(self.growth.score, layer, torch.ones_like(layer.weight))

@@ -1,4 +1,4 @@
-"""A constant fan-in: which neurons stay, and which inputs each of them keeps (SRigL, Lasby et al. 2024)."""
+"""A constant fan-in: which neurons are kept, and which inputs each of them has (SRigL, Lasby et al. 2024)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gossamer.train.rules import comparable, top, top_at
 
 
 def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, least: int = 1) -> Tensor:
-    """Which neurons stay: those with at least ``gamma x fan-in`` salient weights (and at least one).
+    """Which neurons are kept: those with at least ``gamma x fan-in`` salient weights (and at least one).
 
-    Never so few that the budget would not fit into them, never more than there are weights to share out; and up to a
-    quarter less where else rounding the fan-in down would lose a part of a small budget (published: it is lost).
-    Between neurons with equal counts the one with the larger salient weights stays. ``least``, which is ours, leaves at
-    least as many neurons as each of them then has inputs: a narrower layer would be a bottleneck.
+    There are always enough neurons for the budget, and never more than there are weights. Up to a quarter fewer are
+    kept if rounding the fan-in down would otherwise lose a part of a small budget (in the paper it is lost). For equal
+    counts, the neuron with the larger salient weights is kept. ``least``, which is not in the paper, keeps at least as
+    many neurons as each of them has inputs, because a narrower layer would be a bottleneck.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
     gamma
         Share of the fan-in, before ablation, that must be salient.
     least
-        Salient weights that a neuron needs in any case; published is 1.
+        Salient weights that a neuron always needs; 1 in the paper.
 
     Examples
     --------
@@ -59,7 +59,7 @@ def active_neurons(salient: Tensor, weight: Tensor, budget: int, gamma: float, l
 
 
 def fill(stay: Tensor, weight: Tensor, grow: Tensor, active: Tensor, k: int) -> Tensor:
-    """Exactly ``k`` inputs for each active neuron: the largest weights that stay, then the largest growth scores.
+    """Exactly ``k`` inputs for each active neuron: first the largest kept weights, then the largest growth scores.
 
     Weights and scores are absolute values.
 
@@ -97,7 +97,7 @@ def constant_fan_in(
     budget
         Weights it may keep; each active neuron gets ``budget // active neurons``.
     fraction
-        Share of the kept weights that may be exchanged.
+        Share of the kept weights that may be replaced.
     gamma
         See :func:`active_neurons`; None keeps every neuron.
     least

@@ -1,4 +1,4 @@
-"""GMP (Zhu and Gupta 2017): dense at first, then fewer and fewer weights, by magnitude or another score."""
+"""GMP (Zhu and Gupta 2017): dense at first, then gradually fewer weights, by magnitude or another score."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class GMP(Method):
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`. The sparsity, or the pattern, is reached at ``until``: n:m patterns keep
-        fewer and fewer of m.
+        See :class:`gossamer.train.Method`. The sparsity, or the pattern, is reached at ``until``; n:m patterns
+        gradually keep fewer of m.
     schedule
-        From dense at ``start``: "cubic", "linear", "one-cycle", "cosine", "decay" or a function; by default what is
-        usual for the pattern, "cubic" for a sparsity.
+        The schedule from ``start`` on: "cubic", "linear", "one-cycle", "cosine", "decay" or a function. Default: the
+        pattern's own, "cubic" for a sparsity.
 
     Examples
     --------
@@ -71,12 +71,12 @@ class GMP(Method):
         return layer.everything()
 
     def due(self, step: int) -> bool:
-        """Every so often, and at the end."""
+        """Every ``every`` steps, and at the end."""
         return super().due(step) or step == self.until
 
     @property
     def done(self) -> float:
-        """Which share of the way to the sparsity, or to the pattern, is done."""
+        """The share of the sparsity, or of the stages of the pattern, that is reached."""
         now = at_step(self.schedule, self.steps - self.start, (self.until or 0) - self.start, 0.0, 1.0)
         return min(max(now, 0.0), 1.0)
 
@@ -95,6 +95,6 @@ class GMP(Method):
         return [layer.size - round(self.done * (layer.size - end)) for layer, end in ends]
 
     def update(self, layer: Layer) -> Tensor:
-        """The highest scores of what is left."""
+        """The highest scores of the kept weights."""
         pattern = None if layer.pattern is None else layer.pattern.towards(self.done)
         return select(layer, self.saliency(layer), layer.mask, pattern)

@@ -11,20 +11,20 @@ _MEAN = re.compile(r"mean of (\d+) steps?")
 
 
 class Growth(NamedTuple):
-    """The score by which weights grow, None for chance, and the number of steps whose gradients are averaged."""
+    """The score by which weights grow (None: at random), and the number of steps whose gradients are averaged."""
 
     score: Score | None = Gradient()
     steps: int = 1
 
 
 def as_growth(growth: Score | str | int | None, default: Growth | None = None) -> Growth:
-    """Growth from what a user gave.
+    """Growth from the user's argument.
 
     Parameters
     ----------
     growth
-        "gradient", "random", a score; or a number of steps, as 8 or "mean of 8 steps": the gradient, averaged.
-        A weight that isn't kept is scored as if it were 1, so that ``gs.Gradient()`` is the size of the gradient.
+        "gradient", "random", a score; or a number of steps, such as 8 or "mean of 8 steps": the averaged gradient. A
+        weight that isn't kept is scored as if it were 1, so ``gs.Gradient()`` is the absolute gradient.
     default
         For None; the gradient of one step unless it is given.
 

@@ -1,4 +1,4 @@
-"""What happened: density, churn, ablated neurons and exploration of each layer."""
+"""The history: density, churn, ablated neurons and exploration of each layer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class History:
             self.rows.append({**row, "active": active, "explored": self.explored(layer)})
 
     def explored(self, layer: Layer) -> float:
-        """Share of all positions that were kept at some time."""
+        """Share of all positions that have ever been kept."""
         return count_bits(self.seen[layer.name]) / layer.size
 
     def figures(self, layers: Sequence[Layer]) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class History:
         return out
 
     def write(self, writer: Any, log: dict[str, Any]) -> None:
-        """Hand the figures to TensorBoard."""
+        """Send the figures to TensorBoard."""
         writer.add_scalar("sparsity/density", log["density"], log["step"])
         for name, figures in log["layers"].items():
             for what in CURVES:
@@ -96,7 +96,7 @@ class History:
 
 
 def to_bits(mask: Tensor) -> Tensor:
-    """Eight positions a byte: a mask of all that was ever kept must not outweigh the kept weights themselves.
+    """Pack eight positions into a byte, so that the mask of explored positions takes less memory than the kept weights.
 
     Examples
     --------

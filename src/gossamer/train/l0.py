@@ -1,4 +1,4 @@
-"""l0 by hard concrete gates (Louizos et al. 2018): every weight has a gate that may be exactly 0, and learns it."""
+"""l0 by hard concrete gates (Louizos et al. 2018): every weight has a learned gate that can be exactly 0."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.scores import HardConcrete as Gates
+from gossamer.train import checks
 from gossamer.train.layers import Layer
 from gossamer.train.straight import Straight
 
 
 class HardConcrete(Straight):
-    """Pay for each open gate; sparsity is what comes out of that.
+    """Train a gate for each weight. Every open gate has a price (l0), which determines the sparsity.
 
-    Gates are drawn again at every step until ``until``; from then on they are fixed at their means.
+    Gates are sampled at every step until ``until``; then they are fixed at their means.
 
     Parameters
     ----------
@@ -25,9 +26,9 @@ class HardConcrete(Straight):
     price
         Added to the loss for each weight whose gate is expected to be open.
     lr
-        Of the gates; plain gradient descent.
+        Learning rate of the gates, which use plain gradient descent.
     opening
-        First ``log_alpha`` of the gates; 2 opens nearly all.
+        Initial ``log_alpha`` of the gates; 2 opens nearly all.
 
     Examples
     --------
@@ -44,6 +45,7 @@ class HardConcrete(Straight):
 
     needs_until: ClassVar[bool] = True
     refuses: ClassVar[Mapping[str, str]] = {
+        "sparsity": "its gates decide; price=... is what an open gate costs",
         "pattern": "its gates decide, one by one",
         "score": "its gates decide",
     }
@@ -63,6 +65,7 @@ class HardConcrete(Straight):
         opening: float = 2.0,
         **options: Any,
     ) -> None:
+        checks.options(type(self).__name__, self.refuses, **options)  # before a pattern is compared with no sparsity
         self.price, self.lr, self.opening, self.gates = price, lr, opening, Gates()
         super().__init__(model, optimizer, 0.0, **{"init": None, "distribution": "uniform", **options})
 

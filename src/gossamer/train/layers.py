@@ -1,8 +1,8 @@
-"""What a method works on: the layers of `gossamer.methods`, with their masks and what the method knows about them."""
+"""The layers that a method works on: those of `gossamer.methods`, with masks and the method's own data."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -63,6 +63,11 @@ class Layer(methods.Layer):
         return torch.ones(self.outputs, self.inputs, dtype=torch.bool, device=self.parameter.device)
 
 
+def copied(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What a method remembers of a layer, with tensors of its own: some are updated in place."""
+    return {name: value.clone() if isinstance(value, Tensor) else value for name, value in extra.items()}
+
+
 def mask_of(weight: Weight) -> Tensor:
     """The mask of a weight; of a masked one without a copy."""
     return whole_mask(weight.parameter) if is_sharded(weight.parameter) else weight.mask()
@@ -84,16 +89,16 @@ def become(weight: Weight, values: Tensor | None, mask: Tensor, format: Format |
 def find_layers(
     model: nn.Module, where: Where = None, skip: Sequence[str] | str = (), first: bool = False, last: bool = False
 ) -> tuple[list[Layer], list[Left]]:
-    """The layers to make sparse, in the order of the model, and the parameters that are left dense, with the reason.
+    """The layers to make sparse, in the order of the model, and the parameters that stay dense, with the reason.
 
     Parameters
     ----------
     model
-        Any module; see `gossamer.methods.survey` for what is taken.
+        Any module; `gossamer.methods.survey` decides which weights can be sparse.
     where, skip
-        Names to take, and names to leave.
+        Names to include, and names to skip.
     first, last
-        Leave the first layer of the model dense, or the last.
+        Keep the first layer of the model dense, or the last.
 
     Examples
     --------

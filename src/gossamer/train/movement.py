@@ -1,4 +1,4 @@
-"""Movement pruning (Sanh et al. 2020): weights that training moves away from zero stay."""
+"""Movement pruning (Sanh et al. 2020): keeps weights that training moves away from zero."""
 
 from __future__ import annotations
 

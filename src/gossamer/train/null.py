@@ -1,4 +1,4 @@
-"""Null: nothing is made sparse, so that a dense run is the same script."""
+"""Null: keeps everything, so that the same script trains a dense model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Null(Method):
     Parameters
     ----------
     model, optimizer, sparsity, options
-        As for the other methods; sparsity is ignored.
+        As for the other methods; sparsity, pattern and score are ignored.
 
     Examples
     --------
@@ -30,7 +30,7 @@ class Null(Method):
     dynamic = False
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, sparsity: Any = 0.0, **options: Any) -> None:
-        super().__init__(model, optimizer, sparsity, **{**options, "init": None})
+        super().__init__(model, optimizer, 0.0, **{**options, "init": None, "pattern": None, "score": None})
 
     def first_mask(self, layer: Layer) -> Tensor:
         """Everything."""

@@ -1,4 +1,4 @@
-"""Processes that train the same model: they start alike, and update by the mean of their gradients."""
+"""Processes that train the same model: they start with the same weights, and update with the mean gradient."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ranks:
 
     @torch.no_grad()
     def agree(self, layers: Sequence[Layer], rng: torch.Generator) -> None:
-        """Let all start from the weights and the random numbers of the first (FSDP has seen to the weights)."""
+        """Copy the weights and the random numbers of the first rank to all (with FSDP, only the random numbers)."""
         if not self.alone:
             first = dist.get_global_rank(self.group, 0) if self.group is not None else 0
             state = rng.get_state().to(layers[0].parameter.device)

@@ -23,33 +23,34 @@ _TAUGHT = 0.5  # weight of the teacher's predictions in the loss
 
 
 class Recipe:
-    """Train a sparse model that is better than a dense one of as many weights.
+    """Train a sparse model with the settings that worked best on a language model.
 
-    From scratch: fixed random masks by ERK, and a learning rate of the sparse layers that is ``density ** -0.6`` times
-    that of all others (4 times at 90 %): a neuron with a tenth of the inputs needs larger steps. From a trained dense
-    net, given as ``teacher``: gradual pruning by magnitude in the first half of the steps, and a loss of which one half
-    is the distance to the teacher's predictions. The learning rate rises for a thirtieth of the steps, and falls to 0
-    along half a cosine.
+    From scratch: fixed random masks with an ERK distribution, and a learning rate for the sparse layers that is
+    ``density ** -0.6`` times that of all others (4 times at 90 %), because a neuron with a tenth of the inputs needs
+    larger steps. With a trained dense network as ``teacher``: gradual pruning by magnitude in the first half of the
+    steps, and a loss whose other half is the distance to the teacher's predictions. The learning rate rises during the
+    first thirtieth of the steps, and then falls to 0 along a cosine.
 
-    The page on sparse training of a language model says what was compared, on which text, and what did not help. The
-    power was found at 90 % with one seed: try other learning rates where it matters.
+    The page on sparse training of a language model has the comparisons, and what did not help. The exponent was found
+    at 90 % with one seed, so try other learning rates too.
 
     Parameters
     ----------
     model
-        Made sparse in place. With a teacher it starts with the teacher's weights: a deep copy of it.
+        The model, which is made sparse in place. With a teacher, pass a deep copy of the teacher.
     how
         Sparsity or pattern: "90%", "2:4", "all:2:8".
     steps
-        Of the training.
+        Number of training steps.
     lr
-        The highest learning rate of the layers that stay dense.
+        The highest learning rate of the dense layers.
     teacher
-        A trained dense net of the same outputs; None: from scratch.
+        A trained dense network with the same outputs, or a :class:`gossamer.prune.Distill` with one; None: from
+        scratch.
     optimizer
-        Makes the optimizer from groups of parameters: a class, or a function.
+        A class or function that creates the optimizer from groups of parameters.
     options
-        Of the method, such as ``skip`` and ``seed``; see :class:`gossamer.train.Method`.
+        Options of the method, such as ``skip`` and ``seed``; see :class:`gossamer.train.Method`.
 
     Examples
     --------
@@ -76,21 +77,22 @@ class Recipe:
         *,
         steps: int,
         lr: float = 1e-3,
-        teacher: nn.Module | None = None,
+        teacher: nn.Module | Distill | None = None,
         optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.AdamW,
         **options: Any,
     ) -> None:
         if isinstance(steps, bool) or steps < 1:
             raise ValueError(f"Recipe: steps={steps!r} must be a number of optimizer steps, from 1")
-        self.how, self.steps, self.teacher = how, int(steps), Distill(teacher, hidden=0.0, temperature=1.0)
+        self.how, self.steps = how, int(steps)
+        self.teacher = teacher if isinstance(teacher, Distill) else Distill(teacher, hidden=0.0, temperature=1.0)
         self.optimizer = optimizer(_groups(model, options), lr=lr)
-        if teacher is None:
+        if self.teacher.teacher is None:
             self.method: Method = Static(model, self.optimizer, how, **options)
         else:
             until = max(round(_REACHED * self.steps), 1)
             options = {"every": min(100, max(self.steps // 15, 1)), **options}
             self.method = GMP(model, self.optimizer, how, until=until, **options)
-        self.boost = 1.0 if teacher is not None else (1 - self.method.sparsity) ** -_POWER
+        self.boost = 1.0 if self.teacher.teacher is not None else (1 - self.method.sparsity) ** -_POWER
         self.optimizer.param_groups[1]["lr"] = lr * self.boost
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
 
@@ -99,29 +101,35 @@ class Recipe:
         rise = min((step + 1) / max(round(_WARM * self.steps), 1), 1.0)
         return rise * (1 + math.cos(math.pi * min(step / self.steps, 1.0))) / 2
 
-    def loss(self, loss: Tensor, output: Any, *inputs: Any, **more: Any) -> Tensor:
-        """Return the loss to train by: the given one, and with a teacher its mean with the distance to the teacher.
+    def loss(self, loss: Tensor | None, output: Any, *inputs: Any, **more: Any) -> Tensor:
+        """Return the loss to minimise: the given one, or with a teacher, its mean with the distance to the teacher.
+
+        If the loss is None, only the distance to the teacher.
 
         Parameters
         ----------
         loss, output
             Of the model, for a batch.
         inputs, more
-            The batch, as the model takes it.
+            The batch, as arguments of the model.
         """
         if self.teacher.teacher is None:
+            if loss is None:
+                raise ValueError("Recipe.loss: without a teacher, give a loss")
             return loss
-        return torch.lerp(loss, self.teacher(output, *inputs, **more).to(loss), _TAUGHT)
+        distance = self.teacher(output, *inputs, **more)
+        return distance if loss is None else torch.lerp(loss, distance.to(loss), _TAUGHT)
 
     def step(self) -> None:
-        """Do what follows ``loss.backward()``: step optimizer, method and learning rate, and reset the gradients."""
+        """Call this after ``loss.backward()``: it steps the optimizer, the method and the learning rate, and resets the
+        gradients."""
         self.optimizer.step()
         self.method.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return everything but the weights."""
+        """Return everything except the weights."""
         return {name: getattr(self, name).state_dict() for name in ("optimizer", "method", "scheduler")}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

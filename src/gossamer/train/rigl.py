@@ -9,7 +9,7 @@ from gossamer.train.growth import Growth
 
 
 class RigL(Exchange):
-    """Rigged lottery: the smallest weights are dropped, those with the largest gradients grow.
+    """Rigged lottery: the smallest weights are dropped, and positions with the largest gradients grow.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parts that methods are made of: who goes, who comes. A rule gives each weight of a layer a score."""
+"""Building blocks of methods: which weights are dropped, which grow. A rule scores each weight of a layer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def gradient(layer: Layer) -> Tensor:
 
 
 def random(layer: Layer) -> Tensor:
-    """Chance, from the method's own seed: the same on all ranks, and after a resume."""
+    """Random scores from the method's seed: the same on all ranks, and after resuming."""
     draw = torch.rand(layer.outputs, layer.inputs, generator=layer.rng)
     return draw.to(layer.parameter.device)
 
@@ -56,19 +56,19 @@ def rate(score: Score, layer: Layer, weight: Tensor, drawn: int = 0) -> Tensor:
 
 
 def exchange(layer: Layer, count: int, drop: Rule = magnitude, grow: Rule = gradient) -> Tensor:
-    """Drop the ``count`` weights of lowest score, grow as many; what was dropped just now may come back (as in RigL).
+    """Drop the ``count`` weights with the lowest scores and grow as many; dropped weights may come back (as in RigL).
 
-    In a layer with a pattern, what stays ranks before what grows, and the pattern selects; see :func:`staying` for
-    what is dropped together.
+    In a layer with a pattern, kept weights rank before candidates to grow, and the pattern selects; see :func:`staying`
+    for what is dropped together.
 
     Parameters
     ----------
     layer
         Whose mask is changed.
     count
-        How many weights are dropped; at most, where they are dropped in units.
+        How many weights are dropped; the maximum, if they are dropped in units.
     drop, grow
-        Scores: of what is kept the lowest are dropped, of what is not the highest grow.
+        Scores: the kept weights with the lowest scores are dropped, and the others with the highest scores grow.
 
     Returns
     -------
@@ -119,11 +119,11 @@ def select(layer: Layer, scores: Tensor, among: Tensor | None = None, pattern: P
 
 
 def staying(layer: Layer, pattern: Pattern, count: int, scores: Tensor) -> Tensor:
-    """Which kept weights of a layer stay when at most ``count`` of lowest score are dropped.
+    """Which weights of a layer are kept when at most ``count`` with the lowest scores are dropped.
 
-    Weights that a pattern keeps together are dropped together: blocks, those of lowest mean. Where rows share columns
-    (V:N:M), one half of what is dropped are shared columns, the other half single weights; else the sum over the rows
-    of a block would keep the columns of the first mask for ever.
+    Weights that a pattern keeps together are dropped together: the blocks with the lowest mean. If rows share columns
+    (V:N:M), half of the dropped weights are in shared columns and half are single weights; otherwise the sum over the
+    rows of a block would always keep the columns of the first mask.
     """
     mask, choice = layer.mask, pattern.choice(layer.outputs)
     if pattern.unit != (1, 1):
@@ -211,13 +211,14 @@ def comparable(scores: Tensor) -> Tensor:
 
 
 def refuse_nan(weights: Sequence[Tensor]) -> None:
-    """Raise if any of the tensors has a NaN; the host waits for a GPU once, however many there are.
+    """Raise if any of the tensors has a NaN; the host waits for a GPU only once.
 
     Examples
     --------
     >>> import torch
     >>> refuse_nan([torch.zeros(2), torch.ones(3)])
     """
-    found = [weight.isnan().any() for weight in weights]
-    if found and bool(torch.stack([one.to(found[0].device) for one in found]).any()):
+    some = [weight.detach() for weight in weights if weight.numel()]
+    largest = torch._foreach_max(some) if some else ()  # NaN is larger than all
+    if some and bool(torch.stack([one.float().to(some[0].device) for one in largest]).isnan().any()):
         raise ValueError(_DIVERGED)

@@ -9,7 +9,7 @@ from gossamer.train.growth import Growth
 
 
 class SET(Exchange):
-    """Sparse evolutionary training: the smallest weights are dropped, random ones grow.
+    """Sparse evolutionary training: the smallest weights are dropped, and random positions grow.
 
     Parameters
     ----------

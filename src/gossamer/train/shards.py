@@ -1,8 +1,8 @@
-"""Weights that FSDP2 has sharded: each rank holds its rows, with a mask of its rows.
+"""Weights that FSDP2 has sharded: each rank has its rows, with a mask for them.
 
-Such a weight stays the DTensor that FSDP made, with zeros where the mask is False: it is gathered, computed with and
-reduced as ever. Its gradient is masked before an optimizer step. An update gathers one layer, decides alike on every
-rank, and each rank keeps its rows.
+Such a weight is still FSDP's DTensor, with zeros where the mask is False, and is gathered and reduced as usual. Its
+gradient is masked before an optimizer step. An update gathers one layer, makes the same decision on every rank, and
+each rank keeps its rows.
 """
 
 from __future__ import annotations

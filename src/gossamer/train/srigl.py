@@ -1,4 +1,4 @@
-"""SRigL (Lasby et al. 2024): RigL to a constant fan-in, with hopeless neurons ablated."""
+"""SRigL (Lasby et al. 2024): RigL with a constant fan-in, and with ablation of neurons."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from gossamer.train.rules import random, top
 class SRigL(Method):
     """Structured RigL: every neuron of a layer that is not ablated keeps the same number of inputs.
 
-    The smallest weights go, those with the largest gradients come, k for each neuron. A neuron with too few salient
-    weights is ablated, and its inputs go to the others; the last layer's neurons never are. A layer with less than one
-    weight a neuron starts with some neurons ablated.
+    The smallest weights are dropped and those with the largest gradients grow, k for each neuron. A neuron with too few
+    salient weights is ablated (removed), and the others get its weights; neurons of the last layer are never ablated. A
+    layer with less than one weight per neuron starts with some neurons ablated.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`.
     gamma
-        Share of the fan-in that must be salient, or the neuron is ablated. Published are 0.3 for convolutional networks
-        and 0.95 for transformers; the default was chosen on validation images, and is 0.10 bits a byte better than no
-        ablation on a language model.
+        Share of the fan-in that must be salient; otherwise the neuron is ablated. The paper uses 0.3 for convolutional
+        networks and 0.95 for transformers. The default was chosen on validation images; on a language model its results
+        are mixed.
     min_salient
-        Salient weights that a neuron needs in any case: it decides where the fan-in is small. It is ours; 1 is as
-        published.
+        Salient weights that a neuron always needs; this matters if the fan-in is small. It is not in the paper; 1 turns
+        it off.
     ablation
         False keeps every neuron.
     keep_neurons
-        Globs of more layers whose neurons are never ablated (several heads, for instance).
+        Globs of more layers whose neurons are never ablated (for example several heads).
     growth
-        Number of steps before an update over which gradients are averaged, as 8 or "mean of 8 steps".
+        Number of steps before an update over which gradients are averaged, such as 8 or "mean of 8 steps".
 
     Examples
     --------
@@ -86,11 +86,11 @@ class SRigL(Method):
         return self.ablation and not layer.last and not named
 
     def least(self) -> list[int]:
-        """One weight a neuron where all neurons stay."""
+        """One weight per neuron if all neurons are kept."""
         return [1 if self.ablates(layer) else layer.outputs for layer in self.layers]
 
     def budgets(self, sparsity: float) -> list[int]:
-        """Whole multiples of the neurons that stay."""
+        """Multiples of the number of kept neurons."""
         return in_rows(super().budgets(sparsity), [layer.shape for layer in self.layers], self.least())
 
     def first_mask(self, layer: Layer) -> Tensor:

@@ -1,6 +1,6 @@
-"""What an optimizer remembers of a weight follows the weight's mask.
+"""Optimizer state follows the mask of a weight.
 
-Nothing is remembered of a weight that is not kept. A grown one has no momentum. Its squared gradients, by which
+A weight that is not kept has no state. A new weight has no momentum. Its squared gradients, by which
 adaptive optimizers divide, start as the mean of its parameter's: with zeros there, and a bias correction that has long
 ended, Adam's steps of a new weight are three to six times as long as those of its neighbours for a hundred steps
 (0.1 / sqrt(0.001) at the first).

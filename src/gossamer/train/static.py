@@ -1,4 +1,4 @@
-"""Static: masks that never change. What every dynamic method must beat."""
+"""Static: masks that never change, the simplest sparse baseline."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gossamer.train.rules import select
 
 
 class Static(Method):
-    """Train with the masks of the start.
+    """Train with fixed masks.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`.
     score
-        The first masks keep the weights of highest score; None draws them at random.
+        The masks keep the weights with the highest scores; None: random masks.
 
     Examples
     --------
@@ -47,5 +47,5 @@ class Static(Method):
         super().__init__(model, optimizer, sparsity, score=score, **options)
 
     def first_mask(self, layer: Layer) -> Tensor:
-        """Random, or the weights of highest score."""
+        """Random, or the weights with the highest scores."""
         return super().first_mask(layer) if self._at_random else select(layer, self.saliency(layer))

@@ -1,4 +1,5 @@
-"""STE: any pattern, learnt by the straight-through estimator; SR-STE (Zhou et al. 2021): with decay of what is out."""
+"""STE: any pattern, learned by the straight-through estimator. SR-STE (Zhou et al. 2021): with decay outside the
+mask."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.models.modules import dense_class
-from gossamer.patterns import NM, Pattern, TransposableNM
+from gossamer.patterns import NM, Pattern, TransposableNM, Unstructured
 from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.scores import Magnitude, Score, as_score
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
@@ -20,28 +21,28 @@ from gossamer.train.two_ways import SparseForward
 
 
 class STE(Straight):
-    """Compute with the sparse weights, update all of them by the gradient of the sparse ones.
+    """Compute with the sparse weights, and update all weights with the gradient of the sparse ones.
 
     Parameters
     ----------
     model, optimizer, options
         See :class:`gossamer.train.Method`.
-    how
-        Any pattern, its short form, or a sparsifier by a score of the weights: "2:4", "90%", "64:2:8".
-        ``pattern=`` and ``score=`` say the same in two.
+    sparsity
+        Of each layer; or any pattern, its short form, or a sparsifier with a score of the weights: 0.9, "2:4",
+        "64:2:8". Or pass ``pattern=`` and ``score=``. The default is 2:4.
     schedule
         Reach the pattern gradually, from dense at ``start`` to ``until``: "decay", "cubic", "linear" or a function.
-        None: at once.
+        None: immediately.
     until
-        From this step on masks are fixed; None: they follow the weights to the end.
+        From this step on, masks are fixed; None: they follow the weights until the end.
     transposable
         Masks are 2:4 in rows and in columns (``gs.TransposableNM``), so that the transpose is 2:4 too.
     compute
-        "masked": dense products with the masked weights, everywhere. "sparse": outputs and gradients of inputs by the
-        kernels of packed 2:4, for linear layers; needs ``transposable=True``. On a CPU it is right, but not faster.
+        "masked": dense products with the masked weights. "sparse": linear layers compute outputs and gradients of
+        inputs with the kernels for packed 2:4; needs ``transposable=True``. On a CPU this is correct, but not faster.
     refresh
-        The number of steps between two choices of the masks. By default 1, as published; 40 for ``compute="sparse"``,
-        where a choice costs more than a step gains.
+        Steps between two selections of the masks. Default: 1, as in the paper; 40 for ``compute="sparse"``, where a
+        selection costs more than a step gains.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class STE(Straight):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        how: Pattern | Sparsifier | str | None = None,
+        sparsity: float | str | Pattern | Sparsifier | None = None,
         *,
         pattern: Pattern | str | None = None,
         score: Score | str | None = None,
@@ -71,7 +72,7 @@ class STE(Straight):
         **options: Any,
     ) -> None:
         name = type(self).__name__
-        self.how = _sparsifier(name, how, pattern, score)
+        self.how = _sparsifier(name, sparsity, pattern, score)
         if transposable:
             self.how = _transposable(name, self.how)
         self.schedule = None if schedule is None else as_schedule(schedule)
@@ -86,11 +87,11 @@ class STE(Straight):
 
     @property
     def fixed(self) -> bool:
-        """Are masks kept in the step under way?"""
+        """Are masks fixed in the current step?"""
         return super().fixed or (self.steps + 1) % self.refresh != 0
 
     def close(self) -> None:
-        """Let go of the optimizer; layers compute as any masked ones."""
+        """Detach from the optimizer; layers compute like any masked layers."""
         super().close()
         for product in self._products.values():
             product.close()
@@ -103,12 +104,12 @@ class STE(Straight):
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         super()._after_step(optimizer, args, kwargs)
-        for key, (_, fixed) in self._open.items():
-            if key in self._products:
-                self._products[key].follow(chosen=fixed is None)
+        for master in self._opened:
+            if id(master.weight) in self._products:
+                self._products[id(master.weight)].follow(chosen=not self.fixed)
 
     def choose(self, layer: Layer) -> Tensor:
-        """What the sparsifier says; of a gradual one, the looser pattern of this step."""
+        """The mask of the sparsifier; for a gradual one, of this step's less strict pattern."""
         pattern = self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
         scores = self.rate(self.how.score, layer, layer.extra["dense"])
         if isinstance(self.how.score, Magnitude) and scores.dtype in (torch.float32, torch.float64):
@@ -128,7 +129,7 @@ def _transposable(method: str, how: Sparsifier) -> Sparsifier:
         return Sparsifier(TransposableNM(pattern.n, pattern.m), how.score)
     if isinstance(pattern, TransposableNM):
         return how
-    raise ValueError(f"{method}: transposable=True takes n of each 4, such as '2:4', not {pattern}")
+    raise ValueError(f"{method}: transposable=True needs n of every 4, such as '2:4', not {pattern}")
 
 
 def _check_compute(method: str, compute: str, refresh: int | None, pattern: Pattern, schedule: Any) -> None:
@@ -138,7 +139,7 @@ def _check_compute(method: str, compute: str, refresh: int | None, pattern: Patt
         raise ValueError(f"{method}: refresh={refresh!r} must be a number of steps, from 1")
     if compute == "sparse" and (pattern != TransposableNM(2, 4) or schedule is not None):
         raise ValueError(
-            f"{method}: compute='sparse' takes '2:4' with transposable=True, from the first step on (no schedule): "
+            f"{method}: compute='sparse' needs '2:4' with transposable=True, from the first step on (no schedule): "
             "the gradient of the input is a product with the transpose"
         )
 
@@ -158,12 +159,17 @@ def _products(method: str, layers: Sequence[Layer]) -> dict[int, SparseForward]:
 
 
 def _sparsifier(
-    method: str, how: Pattern | Sparsifier | str | None, pattern: Pattern | str | None, score: Score | str | None
+    method: str,
+    sparsity: float | str | Pattern | Sparsifier | None,
+    pattern: Pattern | str | None,
+    score: Score | str | None,
 ) -> Sparsifier:
-    """One sparsifier from ``how``, or from a pattern and a score."""
-    if how is not None and pattern is not None:
-        raise ValueError(f"{method}: give one pattern, not {how} and {pattern}")
-    found = as_sparsifier("2:4" if how is None and pattern is None else how or pattern)  # type: ignore[arg-type]
+    """One sparsifier from a sparsity, a pattern or a sparsifier, and a score."""
+    if sparsity is not None and pattern is not None:
+        raise ValueError(f"{method}: give one pattern, not {sparsity} and {pattern}")
+    if isinstance(sparsity, float | int):
+        sparsity = Unstructured(sparsity)
+    found = as_sparsifier("2:4" if sparsity is None and pattern is None else sparsity or pattern)  # type: ignore[arg-type]
     if score is not None:
         found = Sparsifier(found.pattern, as_score(score))
     if found.score.needs:
@@ -172,14 +178,14 @@ def _sparsifier(
 
 
 class SRSTE(STE):
-    """STE that pulls the weights outside the mask to zero, so that masks settle (sparse-refined STE).
+    """STE that pulls the weights outside the mask towards zero, so that masks become stable (sparse-refined STE).
 
     Parameters
     ----------
-    model, optimizer, how, options
+    model, optimizer, sparsity, options
         See :class:`STE`.
     decay_out
-        Strength of the pull, 2e-4 as published.
+        Strength of the pull; 2e-4 in the paper.
 
     Examples
     --------
@@ -188,7 +194,7 @@ class SRSTE(STE):
     >>> gs.train.SRSTE(model, torch.optim.SGD(model.parameters(), lr=0.1), "2:4")
     SRSTE(1 layers, step 0, sparsity 50.00%)
 
-    By sparse tensor cores, where there are some:
+    On sparse tensor cores:
 
     >>> model = torch.nn.Linear(16, 8)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -205,14 +211,14 @@ class SRSTE(STE):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        how: Pattern | Sparsifier | str | None = None,
+        sparsity: float | str | Pattern | Sparsifier | None = None,
         *,
         decay_out: float = 2e-4,
         **options: Any,
     ) -> None:
         self.decay_out = decay_out
-        super().__init__(model, optimizer, how, **options)
+        super().__init__(model, optimizer, sparsity, **options)
 
     def pull(self, layer: Layer, grad: Tensor) -> Tensor:
         """The gradient, and the pull."""
-        return grad + self.decay_out * layer.extra["dense"] * ~layer.mask
+        return torch.addcmul(grad, layer.extra["dense"], ~layer.mask, value=self.decay_out)

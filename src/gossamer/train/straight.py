@@ -1,32 +1,33 @@
-"""Straight-through methods: all weights train, and the model computes with the sparse ones.
+"""Straight-through methods: all weights are trained, and the model computes with the sparse ones.
 
-Outside ``optimizer.step()`` a weight is Masked, as for all methods. For the step it is opened: it gets its dense
-values back, is updated by its dense gradient, and is made sparse again. Dense values and optimizer state cost what they
-cost in dense training. Of a weight that FSDP2 has sharded every rank holds all dense values; its optimizer state and
-gradient stay sharded.
+Outside ``optimizer.step()`` a weight is masked, as for all methods. For the step it gets its dense values back
+(``masters.py``), is updated with its dense gradient, and is made sparse again. Dense values and optimizer state take
+the memory of dense training. For a weight that FSDP2 has sharded, every rank has all dense values; its optimizer state
+and gradient are sharded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from gossamer.core.untraced import untraced
 from gossamer.formats import Format, Masked
-from gossamer.models.home import home_of, version_of
-from gossamer.models.masked import clear
 from gossamer.models.state import settled
 from gossamer.models.weights import Weight
 from gossamer.train import checks
 from gossamer.train.base import Method
-from gossamer.train.layers import Layer, become, dense_of, mask_of
+from gossamer.train.layers import Layer
+from gossamer.train.masters import Master, write
 from gossamer.train.rules import refuse_nan
 from gossamer.train.shards import is_sharded, local, rows_of, whole
 
 
 class Straight(Method):
-    """Base of straight-through methods; a subclass says which weights the model computes with.
+    """Base class of straight-through methods; a subclass decides which weights the model computes with.
 
     Parameters
     ----------
@@ -53,17 +54,17 @@ class Straight(Method):
         return grad
 
     def values(self, layer: Layer) -> Tensor:
-        """What the model computes with, where the mask is True."""
+        """The values that the model computes with, where the mask is True."""
         return layer.extra["dense"]
 
     def first_mask(self, layer: Layer) -> Tensor:
-        """The first mask, from the weights as they are."""
+        """The first mask, from the current weights."""
         layer.extra["dense"] = layer.weight.clone()
         refuse_nan([layer.extra["dense"]])
         return self.choose(layer)
 
     def due(self, step: int) -> bool:
-        """Masks follow the weights at every step; the log is written every so often."""
+        """Masks follow the weights at every step; this is only about the log."""
         return step % self.every == 0
 
     def apply(self) -> None:
@@ -79,96 +80,65 @@ class Straight(Method):
         """State is that of all weights, and stays as it is."""
         settled(self.optimizer, weight.parameter)
 
+    def _sow(self) -> None:
+        super()._sow()
+        self._gather()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state; load the model's and the optimizer's first."""
+        super().load_state_dict(state)
+        self._gather()
+
+    def _gather(self) -> None:
+        """Find the weights, with all of their values."""
+        weights = {id(layer.source): layer.source for layer in self.layers}
+        self._masters = [
+            Master(weight, [layer for layer in self.layers if layer.source is weight]) for weight in weights.values()
+        ]
+        self._opened: list[Master] = []
+
+    @untraced
     @torch.no_grad()
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if checks.has_closure(args, kwargs):
             raise NotImplementedError(
-                f"{type(self).__name__} opens the weights for optimizer.step(): no closure, please"
+                f"{type(self).__name__} changes the weights around optimizer.step(), so it doesn't support closures"
             )
-        opened = {id(x.source): x.source for x in self.layers if x.parameter.grad is not None}
-        self._open = {key: (w, mask_of(w).clone() if self.fixed else None) for key, w in opened.items()}
-        every = self._parts()
-        for key, weight in opened.items():
-            parts = every[key]
-            if _is_whole(parts):
-                (layer,) = parts
-                dense, grad = layer.extra["dense"], self.pull(layer, weight.parameter.grad)  # type: ignore[arg-type]
-            else:
-                grad = _dense_gradient(weight.parameter)
-                dense = torch.zeros_like(grad)
-                for layer in parts:
-                    layer.put(dense, layer.extra["dense"])
-                    layer.put(grad, self.pull(layer, layer.matrix(grad).clone()))
-            _give(weight, dense, None)
-            _give_gradient(weight.parameter, grad)
-            settled(optimizer, weight.parameter)
+        for master in self._masters:
+            master.close()  # if an error has ended the last step
+        self._opened = [master for master in self._masters if master.trains]
+        for master in self._opened:
+            parameter = master.weight.parameter
+            grad = _dense_gradient(parameter)
+            pulled = [self.pull(layer, layer.matrix(grad)) for layer in master.layers]
+            _give_gradient(parameter, grad, master.gather(pulled))
+            master.open()
 
+    @untraced
     @torch.no_grad()
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._stepped = True
-        refuse_nan([dense_of(weight) for weight, fixed in self._open.values() if fixed is None])
-        every = self._parts()
-        for key, (weight, fixed) in self._open.items():
-            now, parts = dense_of(weight), every[key]
-            for layer in parts:
-                layer.extra["dense"] = layer.matrix(now).clone()
-            if _is_whole(parts):
-                (layer,) = parts
-                mask = self.choose(layer) if fixed is None else fixed
-                values = self.values(layer)
-            else:
-                mask = torch.zeros_like(now, dtype=torch.bool) if fixed is None else fixed
-                values = torch.zeros_like(now)
-                for layer in parts:
-                    if fixed is None:
-                        layer.put(mask, self.choose(layer))
-                    layer.put(values, self.values(layer))
-            _give(weight, values, mask)
-            settled(optimizer, weight.parameter)
-
-    def _parts(self) -> dict[int, list[Layer]]:
-        """The layers of each weight."""
-        found: dict[int, list[Layer]] = {}
-        for layer in self.layers:
-            found.setdefault(id(layer.source), []).append(layer)
-        return found
-
-
-def _is_whole(layers: list[Layer]) -> bool:
-    """Is a weight one layer, stored as its matrix, on one rank?"""
-    first = layers[0]
-    plain = len(layers) == 1 and first.part is None and not first.inputs_first and not is_sharded(first.parameter)
-    return plain and first.shape == (first.outputs, first.inputs) == first.source.shape
-
-
-def _give(weight: Weight, values: Tensor, mask: Tensor | None) -> None:
-    """Give a weight other values and another mask, None for everything; what an optimizer has of it stays as it is."""
-    parameter: Any = weight.parameter
-    home = None if is_sharded(parameter) else home_of(parameter)
-    if home is None or home.mask is None:
-        become(weight, values, torch.ones_like(values, dtype=torch.bool) if mask is None else mask)
-        return
-    parameter.data.copy_(values)
-    if mask is None:
-        home.mask.fill_(True)
-    else:
-        home.mask.copy_(mask)
-        clear(parameter, home.mask)
-    home.version = version_of(home.mask)
+        for master in self._opened:
+            master.close()
+        fixed = self.fixed
+        if not fixed:
+            refuse_nan([master.dense for master in self._opened])
+        masks = [
+            None if fixed else master.gather([self.choose(layer) for layer in master.layers]) for master in self._opened
+        ]
+        values = [master.gather([self.values(layer) for layer in master.layers]) for master in self._opened]
+        write(self._opened, values, masks)
 
 
 def _dense_gradient(parameter: Any) -> Tensor:
-    """All of a weight's gradient, to write to."""
+    """All of a weight's gradient; where the weight is sharded, from all ranks."""
     grad = parameter.grad
-    assert grad is not None
-    if is_sharded(grad):
-        return whole(grad).clone()
-    return grad.clone()
+    return whole(grad) if is_sharded(grad) else grad
 
 
-def _give_gradient(parameter: Any, grad: Tensor) -> None:
+def _give_gradient(parameter: Any, before: Tensor, grad: Tensor) -> None:
     """Let the optimizer step by this gradient; where the weight is sharded, by this rank's rows of it."""
     if is_sharded(parameter):
         local(parameter.grad).copy_(rows_of(grad, parameter))
-    else:
+    elif grad is not before:
         parameter.grad = grad

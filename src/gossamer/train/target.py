@@ -1,4 +1,4 @@
-"""What a method is asked for: a sparsity or a pattern, and what that means for each layer."""
+"""The target of a method: a sparsity or a pattern, and what it means for each layer."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _COMMON_MULTIPLE = 5040  # of every usual n:m group: a matrix of this many colum
 
 
 class Target(NamedTuple):
-    """A sparsity, a pattern, or both: a pattern that can have any sparsity (blocks, fan-in) has the one of the target.
+    """A sparsity, a pattern, or both: a pattern that can have any sparsity (blocks, fan-in) gets the one of the target.
 
-    The sparsity is None where the pattern fixes it (n:m); the pattern is None where any positions may be kept.
+    The sparsity is None if the pattern fixes it (n:m); the pattern is None if any positions may be kept.
     """
 
     sparsity: float | None
@@ -25,7 +25,7 @@ class Target(NamedTuple):
 
 
 def as_target(method: str, sparsity: float | str | Pattern | None, pattern: Pattern | str | None) -> Target:
-    """The target from what a user gave: ``0.9``, ``"2:4"``, ``pattern=gs.Blocks(0.9)``.
+    """The target from the user's arguments: ``0.9``, ``"2:4"``, ``pattern=gs.Blocks(0.9)``.
 
     Examples
     --------
@@ -52,7 +52,7 @@ def _check(method: str, sparsity: float | None, pattern: Pattern, own: float | N
         raise ValueError(f"{method}: layers are updated one by one, so {pattern} can't rank them together: choose how "
                          "they share the weights by distribution=...")  # fmt: skip
     if not pattern.ranks:
-        raise ValueError(f"{method}: {pattern} keeps a number of weights that isn't known before; use STE for it")
+        raise ValueError(f"{method}: {pattern} keeps a number of weights that isn't known in advance; use STE for it")
     side = (_COMMON_MULTIPLE, _COMMON_MULTIPLE)
     nominal = pattern.sparsity_of(side) if own is None else own
     if sparsity is not None and nominal is not None and abs(sparsity - nominal) > 0.005:
@@ -60,7 +60,7 @@ def _check(method: str, sparsity: float | None, pattern: Pattern, own: float | N
 
 
 def own_sparsity(pattern: Pattern) -> float | None:
-    """The sparsity that was asked of a pattern; None if the pattern fixes it.
+    """The sparsity of a pattern; None if the pattern fixes it.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def own_sparsity(pattern: Pattern) -> float | None:
 
 
 def fitted(pattern: Pattern, layer: Layer, budget: int) -> Pattern:
-    """The pattern for a layer with a budget: the same with another sparsity, if it can have one. It keeps something.
+    """The pattern for a layer with a budget: the same, with another sparsity if possible. It always keeps something.
 
     Examples
     --------

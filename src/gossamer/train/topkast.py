@@ -15,18 +15,18 @@ from gossamer.train.straight import Straight
 
 
 class TopKAST(Straight):
-    """Always sparse forward; gradients go to the weights that might come next too.
+    """Compute with the largest weights, and update a larger set, so that other weights can replace them.
 
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`; sparsity, or the pattern, is that of the forward pass. From ``until`` on
-        masks are fixed; None: they follow the weights to the end.
+        See :class:`gossamer.train.Method`; the sparsity, or the pattern, is that of the forward pass. From ``until``
+        on, masks are fixed; None: they follow the weights until the end.
     backward
         Sparsity of the set that is updated, below ``sparsity``: 0.8 by default, or less so that it is at least twice as
         large as the set of the forward pass.
     penalty
-        L2 pull of weights to zero, over the density for those that are updated but not computed with.
+        L2 penalty of the weights; divided by the density for those that are updated but not used.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class TopKAST(Straight):
         return found
 
     def choose(self, layer: Layer) -> Tensor:
-        """The weights of highest score, by default the largest."""
+        """The weights with the highest scores, by default the largest."""
         return select(layer, self.saliency(layer, layer.extra["dense"]))
 
     def pull(self, layer: Layer, grad: Tensor) -> Tensor:

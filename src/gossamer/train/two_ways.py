@@ -1,7 +1,7 @@
-"""Linear layers that train by sparse tensor cores: 2:4 in both directions, packed again after every optimizer step.
+"""Linear layers that train on sparse tensor cores: 2:4 in both directions, packed again after every optimizer step.
 
 The output and the gradient of the input are products with the packed weight and with its packed transpose; the gradient
-of the weight is dense, at every position. On a CPU the same packed arrays are computed with densely: right, and no
+of the weight is dense, at every position. On a CPU the same packed arrays are multiplied as dense: correct, but not
 faster.
 """
 

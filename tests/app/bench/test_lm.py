@@ -7,7 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import lm as published
-from benchmarks import lm_tables, two_ways
+from benchmarks import lm_tables, recovery, two_ways
+from benchmarks.lm_plans import Plan
 from gossamer.app import bench
 from gossamer.app.bench import lm
 from gossamer.app.bench.lm_cases import METHODS, Case
@@ -42,9 +43,9 @@ def test_published_trainings_share_a_machine(book: Path, tmp_path: Path, capsys:
         Case("distilled", "GMP", "90%", {"until": 0.75}, width=32, distil=0.5, trained=True),
         Case("wrong", "RigL", "90%", {"evry": 3}, width=32),
     ]
-    published.quality(cases, TINY, str(book), tmp_path / "out.json", workers=1, seconds=60)
+    published.quality([Plan(cases, steps=3)], TINY, str(book), tmp_path / "out.json", workers=1, seconds=60)
     rows = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text())}
-    assert rows["distilled"]["steps"] == 3 and rows["distilled"]["text"] == "book"
+    assert rows["distilled"]["steps"] == 3 and rows["distilled"]["text"] == "book" and rows["dense"]["of"] == 3
     assert "evry" in rows["wrong"]["error"]
 
 
@@ -54,3 +55,4 @@ def test_published_results_are_what_the_docs_show() -> None:
     assert (lm_tables.DOCS / "lm-table.md").read_text() == lm_tables.table(found, inference["rows"])
     assert (lm_tables.DOCS / "lm.svg").read_text() == lm_tables.picture(found, inference["rows"])
     assert two_ways.TABLE.read_text() == two_ways.table(json.loads(two_ways.RESULTS.read_text()))
+    assert recovery.TABLE.read_text() == recovery.table(json.loads(recovery.RESULTS.read_text()))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import gossamer as gs
+from gossamer.compiler.run.assemble import bound
 from gossamer.compiler.run.cache import PLANS
 from gossamer.ops.plans_of import plan_of
 
@@ -47,6 +48,73 @@ def test_results_without_a_workspace_are_counted_too(expression, out):
         c.structure.check(c.values())
         want = scale * a + b if "+" in expression else scale * a * b
         assert torch.allclose(c.to_dense(), want)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 300])
+@pytest.mark.parametrize(
+    ("expression", "most"), [("ij + ij -> ij", "sum"), ("ij,ij->ij", "least"), ("max(ij, ij) - ij -> ij", "all")]
+)
+def test_what_is_computed_entry_by_entry_is_written_in_one_pass(rows, expression, most, monkeypatch):
+    tensors = [gs.from_dense(_random(rows, 50, d, n), gs.CSR()) for n, d in enumerate((0.1, 0.3, 0.2))]
+    tensors = tensors[: expression.count("ij") - 1]
+    want = gs.einsum(expression, *(t.to_dense() for t in tensors))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        plan = plan_of(expression, tensors)
+        entries = [t.nnz for t in tensors]
+        assert bound(plan) == {"sum": sum(entries), "least": min(entries), "all": sum(entries)}[most]
+        ran = []
+        monkeypatch.setattr(type(plan.kernel), "run", _noted(type(plan.kernel).run, ran))
+        for _ in range(2):
+            got = gs.einsum(expression, *tensors)
+            got.structure.check(got.values())
+            assert torch.equal(got.to_dense(), want)
+        assert ran == ["fill"] * (2 if got.nnz else 1)  # nothing is written the second time if there is nothing
+    finally:
+        torch.set_num_threads(before)
+
+
+def _noted(run, ran):
+    return lambda self, name, *rest: ran.append(name) or run(self, name, *rest)
+
+
+@pytest.mark.parametrize(
+    ("expression", "formats"),
+    [("ij,j->ij", (gs.CSR(),)), ("ij,jk->ik", (gs.CSR(), gs.CSR())), ("ij + ij -> ij", (gs.CSR(), gs.ELL()))],
+)
+def test_other_results_have_no_bound(expression, formats):
+    tensors = [gs.from_dense(_random(20, 20, 0.2, n), format) for n, format in enumerate(formats)]
+    tensors += [torch.randn(20)] * (expression.startswith("ij,j->"))
+    plan = plan_of(expression, tensors, gs.COO())
+    assert bound(plan) is None or expression == "ij,j->ij"
+
+
+def test_zeros_that_are_not_written_as_such_are_entries():
+    """where(0 > 0.5, b, 0) is zero without an entry of the first, but was written to memory for entries alone."""
+    a, b = gs.from_dense(_random(4, 6, 0.4, 1), gs.CSR()), gs.from_dense(_random(4, 6, 0.4, 2), gs.CSC())
+    plan = plan_of("where(ij > 0.5, sin(ij), 0) -> ij", [a, b])
+    assert bound(plan) is None or plan.kernel.points == ()
+    got = gs.einsum("where(ij > 0.5, sin(ij), 0) -> ij", a, b)
+    got.structure.check(got.values())
+    want = torch.where(a.to_dense() > 0.5, b.to_dense().sin(), 0)
+    assert torch.allclose(got.to_dense(), want)
+
+
+def test_rows_that_are_not_what_threads_share_are_counted_on_their_own():
+    """The outer loop walks the entries of a vector, or the columns of an operand: not the rows of the result."""
+    a, v = _random(12, 10, 0.3, 1), _random(1, 12, 0.5, 2)[0]
+    for format in (gs.CSR(), gs.DCSR(), gs.CSC(), gs.COO()):
+        for _ in range(2):
+            given = gs.from_dense(v, gs.Format("compressed")), gs.from_dense(a, format)
+            got = gs.einsum("i,ij->ij", *given, out=gs.CSR())
+            got.structure.check(got.values())
+            assert torch.equal(got.to_dense(), v[:, None] * a)
+    b = gs.from_dense(torch.zeros(12), gs.Format("compressed"))
+    deep = gs.Format("dense", "compressed", "dense", "compressed", order=(2, 3, 1, 0))
+    got = gs.einsum("l,Rjgl->lg", b, gs.from_dense(torch.rand(3, 4, 10, 12), deep))
+    got.structure.check(got.values())
+    assert got.nnz == 0
 
 
 def test_threads_change_nothing():

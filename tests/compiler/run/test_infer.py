@@ -33,6 +33,13 @@ def test_hand_checked_forms():
     assert form("ij,kl->ijkl", a, a) == gs.CSF()
 
 
+def test_a_product_of_two_patterns_has_neither():
+    a, b = gs.from_dense(SMALL, gs.CSR()), gs.from_dense(SMALL.flip(0), gs.CSR())
+    assert form("ij,ij->ij", a, b) == gs.CSR()  # a format: the entries that both have
+    assert form("ij,ij->ij", a, a) == 0  # one pattern
+    assert form("ij,ij,ij->ij", SMALL, a, b) == gs.CSR() and form("ij,ij,ij->ij", SMALL, a, a) == 1
+
+
 def test_a_result_with_far_more_rows_than_entries_is_dcsr():
     a, b = wide(), gs.from_dense(SMALL, gs.CSR())
     got = gs.einsum("ki,kj->ij", a, b)

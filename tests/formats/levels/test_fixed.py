@@ -52,7 +52,7 @@ def test_the_width_is_a_promise():
 
 @pytest.mark.parametrize("width", [-1, 1.5, True, "2"])
 def test_a_width_is_an_integer_from_0(width):
-    with pytest.raises(ValueError, match=f"width={width!r} must be an integer from 0"):
+    with pytest.raises(ValueError, match=f"width={width!r} must be a non-negative integer"):
         Fixed(width)
 
 

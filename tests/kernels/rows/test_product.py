@@ -9,6 +9,7 @@ from gossamer import native
 from gossamer.formats import PackedCSR, PackedNear, PackedNM
 from gossamer.kernels.blocks.operators import blocks_of
 from gossamer.kernels.rows.operators import rows_of
+from gossamer.kernels.rows.product import RowsProduct
 from tests.kernels.test_product import assert_right
 
 needs_kernels = pytest.mark.skipif(not native.load(), reason="no native kernels here")
@@ -133,24 +134,15 @@ def test_bfloat16_gradients_and_rules(format):
 
 @needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_memory_of_a_large_result_serves_the_next_one(dtype):
-    """Above 32 MB: kept when it is given back, never while anybody reads it."""
+def test_large_results(dtype):
+    """Above 32 MB: in pages of 2 MB."""
     weight = gs.sparsify(torch.randn(256, 20), "1:10", format=PackedNM(1, 10)).to(dtype)
-    inputs = [torch.randn(70_000, 20, dtype=dtype) for _ in range(3)]
-    expected = [(x[:50].double() @ weight.to_dense().double().t()).to(dtype) for x in inputs]
+    x = torch.randn(70_000, 20, dtype=dtype)
     with torch.no_grad():
-        first = F.linear(inputs[0], weight)
-        view, where = first[:50], first.data_ptr()
-        assert first.nbytes > 32 << 20 and where % (1 << 21) == 0
-        del first
-        second = F.linear(inputs[1], weight)
-        assert second.data_ptr() != where  # a view still reads it
-        torch.testing.assert_close(view, expected[0])
-        del view
-        third = F.linear(inputs[2], weight)
-        assert third.data_ptr() == where
-    torch.testing.assert_close((second[:50], third[:50]), tuple(expected[1:]))
-    torch.testing.assert_close(third[-50:], (inputs[2][-50:].double() @ weight.to_dense().double().t()).to(dtype))
+        out = F.linear(x, weight)
+    assert out.nbytes > 32 << 20
+    for part in (slice(50), slice(-50, None)):
+        torch.testing.assert_close(out[part], (x[part].double() @ weight.to_dense().double().t()).to(dtype))
 
 
 @needs_kernels
@@ -160,3 +152,44 @@ def test_matrix_products():
         for x in (torch.randn(70), torch.randn(70, 1), torch.randn(70, 9), torch.randn(9, 70).t()):
             assert_right((weight @ x).t(), x.t(), dense)
             assert (weight @ x).shape == (dense @ x).shape
+
+
+@needs_kernels
+@pytest.mark.parametrize("format", [PackedCSR(), PackedNear(), PackedNM(1, 8)], ids=str)
+def test_registered_rows_multiply_as_their_arrays_do(format):
+    weight = gs.sparsify(torch.randn(20, 40), "1:8", format=format)
+    arrays, sizes = rows_of(weight.structure)
+    values, bias = weight.values().detach(), torch.randn(20)
+    number = torch.ops.gossamer.rows_register(*arrays, *sizes)
+    for x in (torch.randn(40), torch.randn(3, 40), torch.randn(2, 5, 40)):
+        out = torch.ops.gossamer.rows_registered(values, x, bias, number, 20, 1)
+        assert torch.equal(out, torch.ops.gossamer.rows_forward(*arrays, values, x, bias, *sizes, 1))
+    torch.library.opcheck(torch.ops.gossamer.rows_registered, (values, torch.randn(3, 40), bias, number, 20, 0))
+    native.forget(number)
+    with pytest.raises(RuntimeError, match="no rows have this number"):
+        torch.ops.gossamer.rows_registered(values, torch.randn(40), bias, number, 20, 0)
+
+
+@needs_kernels
+def test_numbers_and_rows_that_do_not_fit_are_errors():
+    weight = gs.sparsify(torch.randn(20, 40), "1:8", format=PackedNM(1, 8))
+    arrays, sizes = rows_of(weight.structure)
+    number = torch.ops.gossamer.rows_register(*arrays, *sizes)
+    for wrong, rows in ((number, 19), (number + 1000, 20), (0, 20), (-1, 20)):
+        with pytest.raises(RuntimeError, match="no rows have this number"):
+            torch.ops.gossamer.rows_registered(weight.values().detach(), torch.randn(40), None, wrong, rows, 0)
+    with pytest.raises(RuntimeError, match="crd must be"):
+        torch.ops.gossamer.rows_register(*arrays, 200, *sizes[1:])
+    native.forget(number)
+    native.forget(number)  # nothing happens
+
+
+@needs_kernels
+def test_a_product_that_is_collected_is_forgotten(monkeypatch):
+    numbers = []
+    monkeypatch.setattr(native, "forget", numbers.append)
+    weight = gs.sparsify(torch.randn(20, 40), "1:8", format=PackedNM(1, 8))
+    product = RowsProduct(weight.structure, False)
+    assert not numbers
+    del product
+    assert len(numbers) == 1

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.kernels.vnm import plan as vnm_plan
-from gossamer.kernels.vnm import plan_many
 
 SHARED = {(8, 0): 166912, (8, 6): 101376, (8, 9): 101376, (9, 0): 232448, (10, 0): 232448, (12, 0): 101376}
 
@@ -81,30 +80,6 @@ def test_some_fits(tokens, rows, steps, weight, ahead):
 
 
 @given(
-    tokens=st.integers(17, 9000),
-    rows=st.integers(1, 30000),
-    steps=st.integers(1, 1000),
-    v=st.sampled_from([0, 64, 128, 192, 256, 384, 512]),
-    m=st.sampled_from([4, 8]),
-    weight=st.sampled_from([0, 1, 2]),
-)
-def test_many_fits(tokens, rows, steps, v, m, weight):
-    m, v = (4 if weight else m), (0 if m == 4 or weight else v)
-    launch = plan_many.many(tokens, rows, steps, v, m, (weight > 0, False), 0, 0, 132, weight)
-    assert launch is not None
-    macros = launch.macros
-    high = 64 * macros["MT"] * macros["WM"]
-    assert launch.shared <= 232448 and macros["STAGES"] >= 3
-    tall = (
-        launch.tiles[0] * high if macros["WM"] < 3 else launch.tiles[0] // 3 * 512 + (0, 128, 320)[launch.tiles[0] % 3]
-    )
-    broad = macros["NB"] * macros["WN"] * (2 if macros["WM"] == 3 else 1)
-    assert tall >= rows and launch.tiles[1] * broad >= tokens
-    assert broad % launch.lines == 0 or launch.lines == tokens
-    assert launch.grid[0] <= 132 and v % high == 0
-
-
-@given(
     tokens=st.integers(1, 5000),
     cols=st.integers(1, 100_000),
     m=st.sampled_from([4, 8, 100]),
@@ -115,7 +90,3 @@ def test_quantize_fits(tokens, cols, m, weight):
     launch = vnm_plan.quantize(tokens, cols, m, steps, 0, weight, 132)
     assert launch.threads <= 1024 and launch.shared <= 232448 and launch.grid == (tokens, 1, 1)
     assert launch.threads * launch.macros["EACH"] >= steps * 16
-
-
-def test_lists_that_do_not_fit():
-    assert plan_many.many(4096, 4096, 4000, 0, 8, (False, False), 0, 0, 132) is None

@@ -90,7 +90,7 @@ def test_room_is_made_for_what_a_file_has(prefix):
 )
 def test_a_record_without_sense_is_refused(record):
     quantizer = SparseQuantizer(SparsityConfig({"base.a.weight": record}))
-    with pytest.raises(ValueError, match=r"config.json says nothing sensible of base.a.weight: "):
+    with pytest.raises(ValueError, match=r"config.json has an invalid entry for base.a.weight: "):
         quantizer._process_model_before_weight_loading(Model())
 
 

@@ -148,7 +148,7 @@ def test_a_function_is_loaded_once_for_each_request(lib, monkeypatch):
     monkeypatch.setattr(driver, "_functions", {})
     monkeypatch.setattr(driver, "architecture", lambda device: "sm_80")
     monkeypatch.setattr(
-        driver, "cubin", lambda source, arch, macros: f"{source} {arch} {sorted(macros.items())}".encode()
+        driver, "cubin", lambda source, arch, macros, text: f"{text or source} {arch} {sorted(macros.items())}".encode()
     )
     monkeypatch.setattr(driver, "_load", lambda *args: loaded.append(args) or ctypes.c_void_p(len(loaded)))
     first = driver.function("one.cu", "f", 0, "P", shared=4, A=1)
@@ -163,4 +163,6 @@ def test_a_function_is_loaded_once_for_each_request(lib, monkeypatch):
         driver.function("one.cu", "f", 0, "P", shared=4, chained=True, A=1),
     ]
     assert len({id(f) for f in (first, *others)}) == 8
+    written = driver.generated("void f() {}", "f", 0, "P")
+    assert driver.generated("void f() {}", "f", 0, "P") is written and loaded[-1][0] == b"void f() {} sm_80 []"
     assert others[-1].chained and others[-2].parameters == "P i" and others[3].shared == 8

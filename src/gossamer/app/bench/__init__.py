@@ -1,8 +1,8 @@
-"""Benchmarks: tables against what a user would use instead. ``gossamer bench cpu`` needs no clone.
+"""Benchmarks: comparisons with the usual alternatives. ``gossamer bench cpu`` needs no clone.
 
 A suite is a module with ``run(quick: bool) -> dict``: lists of flat rows, and figures by name. It may have
-``tables(results)`` for tables of its own. It lives here, or, with the scripts that publish it, in ``benchmarks/`` of a
-clone: there it is found too, and a wheel carries that folder along, as ``bench/clone/benchmarks``.
+``tables(results)`` for its own tables. Suites are here, or in ``benchmarks/`` of a clone, which is also part of the
+wheel as ``bench/clone/benchmarks``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def suite(name: str) -> ModuleType:
 
 
 def run(name: str, quick: bool = True, text: str | None = None) -> dict[str, Any]:
-    """Measure: a minute or two if `quick`, else the grid that the docs publish; "lm" on a text of yours."""
+    """Measure: a minute or two if `quick`, else everything that the docs show; "lm" uses your own text."""
     if text is not None and name != "lm":
         raise ValueError(f"the suite {name!r} reads no text; lm does")
     if name == "gpu" and not _has_gpu():
@@ -67,7 +67,7 @@ def _has_gpu() -> bool:
 
 
 def tables(name: str, results: dict[str, Any]) -> Iterable[Any]:
-    """Yield the results as rich tables: the suite's own, or one for each list of rows."""
+    """Yield the results as rich tables: those of the suite, or one for each list of rows."""
     own = getattr(suite(name), "tables", None)
     if own is not None:
         yield from own(results)

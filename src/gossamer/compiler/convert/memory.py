@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
-import mmap
 import sys
 from collections.abc import Callable, Sequence
 
@@ -17,7 +15,7 @@ import torch
 from torch import Tensor
 
 _PAGE = 1 << 21
-_ADVICE = 14  # MADV_HUGEPAGE
+_ADVICE, _DONTNEED = 14, 4  # MADV_HUGEPAGE, MADV_DONTNEED
 _MAPPED = 1 << 25  # bytes: from here on, glibc asks the system for every allocation
 
 
@@ -31,13 +29,27 @@ def fresh(shape: int | Sequence[int], dtype: torch.dtype, zero: bool = False) ->
     tensor([[0., 0., 0.],
             [0., 0., 0.]])
     """
-    size = (shape if isinstance(shape, int) else math.prod(shape)) * dtype.itemsize
-    if zero and size >= _MAPPED and sys.platform == "linux":
-        # so much is new to the process in any case, and the system gives it as zeros: don't write them again
-        mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        return in_large_pages(torch.frombuffer(mapped, dtype=dtype).view(shape))
-    out = in_large_pages(torch.empty(shape, dtype=dtype))
-    return out.zero_() if zero else out
+    out = torch.empty(shape, dtype=dtype)
+    if zero and out.numel() * out.element_size() >= _MAPPED and _emptied(out):
+        return in_large_pages(out)
+    return in_large_pages(out).zero_() if zero else in_large_pages(out)
+
+
+def _emptied(out: Tensor) -> bool:
+    """Let the system take the pages of new memory back, so that it gives zeros in their place: nobody writes them.
+
+    Return whether it did: memory may be of a kind that keeps what it holds.
+    """
+    advise = _advise()
+    if advise is None:
+        return False
+    data = out.view(-1).view(torch.uint8)
+    begin, end = -out.data_ptr() % _PAGE, (out.data_ptr() + data.numel()) // _PAGE * _PAGE - out.data_ptr()
+    data[begin] = 1
+    if advise(out.data_ptr() + begin, end - begin, _DONTNEED) or int(data[begin]):
+        return False
+    data[:begin], data[end:] = 0, 0
+    return True
 
 
 def in_large_pages(out: Tensor) -> Tensor:

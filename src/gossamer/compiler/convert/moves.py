@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from gossamer.compiler.convert import conversion
 from gossamer.compiler.convert.memory import fresh
-from gossamer.compiler.run import runtime
+from gossamer.compiler.convert.passes import Passes
+from gossamer.compiler.loops.nest import ZERO, For, Load, Nest, Store, Var
+from gossamer.compiler.loops.uses import routine
 
 _C = {torch.int32: "int", torch.int64: "long"}
 
@@ -48,18 +48,40 @@ class _Move(torch.autograd.Function):
 
 def _move(values: Tensor, where: Tensor | None, place: Tensor | None, n: int, places: int) -> Tensor:
     values = values.contiguous()
-    whole = place is None and n == places
-    out = fresh(places, values.dtype, zero=not whole)
-    size = values.element_size()
-    ctype, per = ("long", size // 8) if size >= 8 else ({1: "char", 2: "short", 4: "int"}[size], 1)
-    types = [_C[torch.int32 if t is None else t.dtype] for t in (where, place)]
-    held = [0 if t is None else t.data_ptr() for t in (where, place)]
-    _mover(ctype, per, *types)(n, values.data_ptr(), held[0], out.data_ptr(), held[1])
+    out = fresh(places, values.dtype, zero=not (place is None and n == places))
+    types = [None if t is None else _C[t.dtype] for t in (where, place)]
+    arrays = {"from": values, "to": out, "where": where, "place": place}
+    _mover(value_type(values.element_size()), *types).run("move", arrays, {"n": n})
     return out
 
 
+def value_type(size: int) -> str:
+    """Return a type in C whose values have this size in bytes: they are only copied.
+
+    Examples
+    --------
+    >>> value_type(4), value_type(16)
+    ('int', 'value16')
+    """
+    return {1: "char", 2: "short", 4: "int", 8: "long", 16: "value16"}[size]
+
+
 @functools.lru_cache(maxsize=32)
-def _mover(ctype: str, per: int, index: str, other: str) -> Any:
-    found = runtime.library(conversion.MOVE.format(ctype=ctype, per=per, index=index, other=other)).move
-    found.argtypes, found.restype = [ctypes.c_long] + [ctypes.c_void_p] * 4, None
-    return found
+def _mover(value: str, where: str | None, place: str | None) -> Passes:
+    return Passes({"move": mover(value, where, place)})
+
+
+def mover(value: str, where: str | None, place: str | None) -> Nest:
+    """Return the nest that moves values of a type, with indices of these types, if they are given.
+
+    Examples
+    --------
+    >>> print(mover("float", "int", None))
+    # move
+    for k in 0 .. n:
+      to[k] = from[where[k]]
+    """
+    k = Var("k")
+    store = Store("to", Load("place", k) if place else k, Load("from", Load("where", k) if where else k))
+    types = {"from": value, "to": value, "where": where or "", "place": place or ""}
+    return routine("move", [For("k", ZERO, Var("n"), [store])], types)

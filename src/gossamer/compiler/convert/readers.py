@@ -1,34 +1,36 @@
-"""The C that reads entries: from the levels of a stack, from numbers, or from what is not zero in a dense tensor."""
+"""Nests that read entries: from the levels of a stack, from numbers, or from what is not zero in a dense tensor."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gossamer.compiler.convert.conversion import Cut, named
+from gossamer.compiler.convert.conversion import Cut
 from gossamer.compiler.language.program import LevelUse
+from gossamer.compiler.loops import names, walks
+from gossamer.compiler.loops.nest import (
+    ONE,
+    ZERO,
+    Bin,
+    Blank,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Nest,
+    Num,
+    Set,
+    Stmt,
+    Stop,
+    Store,
+    Var,
+    add,
+    mul,
+)
+from gossamer.compiler.loops.uses import routine
 
-
-class Lines:
-    """The lines of a C function that walks a source, with the arrays and integers that it takes."""
-
-    def __init__(self) -> None:
-        self.arrays: list[str] = []
-        self.sizes: list[str] = []
-        self.lines: list[str] = []
-        self.depth = 1
-
-    def put(self, line: str) -> None:
-        self.lines.append("  " * self.depth + line)
-
-    def open(self, line: str) -> None:
-        self.put(f"{line} {{")
-        self.depth += 1
-
-    def close(self) -> None:
-        while self.depth > 1:
-            self.depth -= 1
-            self.put("}")
+UNSIGNED = "unsigned long"  # of coordinates: they are divided, and by a constant that takes fewer steps without a sign
 
 
 @dataclass(frozen=True)
@@ -45,173 +47,197 @@ class Walked:
     order: tuple[int, ...]
     known: tuple[int, ...]
 
+    def types(self) -> dict[str, str]:
+        """Return the arrays of its levels in a nest, and their types."""
+        return {names.array(0, a, n): ctype for n, level in enumerate(self.levels) for a, ctype in level.arrays}
 
-def walk(w: Lines, source: Walked, name: str) -> str:
-    """Write the loops that come to every entry, with its coordinates in ``name`` 0, 1, ...; return its position.
+    def size(self, n: int) -> Expr:
+        """Return how many coordinates level n has."""
+        return Num(self.known[n]) if self.known[n] else Var(names.array(0, "size", n))
+
+    def coordinate(self, n: int) -> Expr:
+        """Return the coordinate of level n."""
+        return Var(names.local(0, n, "i"))
+
+    def coordinates(self, name: str) -> list[Let]:
+        """Return the statements that make coordinates of dimensions from those of levels."""
+        sums: list[Expr] = [ZERO] * (max(d for d, _ in self.dims) + 1)
+        for n, (dim, weight) in enumerate(self.dims):
+            sums[dim] = add(sums[dim], mul(self.coordinate(n), Num(weight)))
+        return [Let(f"{name}{d}", value, type=UNSIGNED) for d, value in enumerate(sums)]
+
+
+def walk(source: Walked, name: str, inside: Callable[[Expr], list[Stmt]]) -> list[Stmt]:
+    """Return the loops that come to every entry: its coordinates are ``name`` 0, 1, ..., ``inside`` has its position.
 
     A level that has a place for every coordinate may be walked before those above it: it then counts coordinates, and
-    is found by them when the position above is known. So is one of a known size, whose loop is then unrolled.
+    is located when the position above is known. So is one of a known size, whose loop is then unrolled.
     """
-    below = {-1: "0"}  # the position at each level, where it is known already
-    for n in source.order:
-        level, walk = source.levels[n], source.levels[n].walk
-        names = {a: f"{a}_{n}" for a in (*(a for a, _ in level.arrays), *level.numbers)}
-        names |= {"q": f"q_{n}", "at": f"at_{n}", "i": f"c_{n}", "size": str(source.known[n] or f"n_{n}")}
-        w.arrays += [f"const {ctype} *restrict {array}_{n}" for array, ctype in level.arrays]
-        w.sizes += [f"n_{n}", *(f"{number}_{n}" for number in level.numbers)]
-        if n - 1 in below and not source.known[n]:
-            names["p"] = below[n - 1]
-            w.open(f"for (long q_{n} = {named(walk.begin, names)}; q_{n} < {named(walk.end, names)}; ++q_{n})")
-            w.put(f"const long at_{n} = {named(walk.at, names)};")
-            if walk.real:
-                w.put(f"if (!({named(walk.real, names)})) {'break' if walk.ordered else 'continue'};")
-            if walk.kept:
-                w.put(f"if (!({named(walk.kept, names)})) continue;")
-            w.put(f"const unsigned long c_{n} = {named(walk.coord, names)};")
-            below[n] = f"at_{n}"
-        else:
-            w.open(f"for (unsigned long c_{n} = 0; c_{n} < {names['size']}; ++c_{n})")
-        walked = source.order[: source.order.index(n) + 1]
-        while (m := len(below) - 1) in walked:  # walked before, and now it is known where
-            names = {"p": below[m - 1], "i": f"c_{m}", "size": str(source.known[m] or f"n_{m}")}
-            w.put(f"const long at_{m} = {named(source.levels[m].walk.locate, names)};")
-            below[m] = f"at_{m}"
-    w.sizes += [f"d{d}" for d in range(_dims(source))]
-    for d, line in enumerate(coordinates(source, name)):
-        w.put(line)
-        if d in source.guards:
-            w.put(f"if ({name}{d} >= d{d}) continue;")
-    return below[len(source.levels) - 1]
+
+    def loops(k: int, at: tuple[Expr, ...]) -> list[Stmt]:
+        """Loops from the k-th on, where the positions at the first levels are known."""
+        if k == len(source.order):
+            return entry(at[-1])
+        n = source.order[k]
+        above = ZERO if n == 0 else at[n - 1] if n <= len(at) else None
+        counter, i = names.local(0, n, "q"), names.local(0, n, "i")
+        if above is None or source.known[n]:
+            return [For(counter, ZERO, source.size(n), [Let(i, Var(counter), type=UNSIGNED), *located(k, at)])]
+        it = walks.iterator(0, source.levels[n], above, source.size(n))
+        where = it.at if it.at == Var(counter) else Var(it.local("at"))
+        body = [Let(i, it.coord(where), type=UNSIGNED), *located(k, (*at, where))]
+        body = body if it.kept is None else [If(it.kept(where), body)]
+        ends: list[Stmt] = [Stop()] if source.levels[n].walk.ordered else []
+        body = body if it.real is None else [If(it.real(where), body, ends)]
+        return [For(counter, it.begin, it.end, body if where == it.at else [Let(it.local("at"), it.at), *body])]
+
+    def located(k: int, at: tuple[Expr, ...]) -> list[Stmt]:
+        """The position at the next level, if its coordinate is known by now; then the loops below the k-th."""
+        m = len(at)
+        if m not in source.order[: k + 1]:
+            return loops(k + 1, at)
+        place = names.local(0, m, "at")
+        where = walks.located(source.levels[m], at[-1] if m else ZERO, source.size(m), source.coordinate(m))
+        return [Let(place, where), *located(k, (*at, Var(place)))]
+
+    def entry(where: Expr) -> list[Stmt]:
+        body = inside(where)
+        for d, let in reversed(list(enumerate(source.coordinates(name)))):
+            guarded = [If(Bin("<", Var(f"{name}{d}"), Var(f"A.dim{d}")), body)] if d in source.guards else body
+            body = [let, *guarded]
+        return body
+
+    return loops(0, ())
 
 
-def _dims(source: Walked) -> int:
-    return max(d for d, _ in source.dims) + 1
+def keyed(target: Sequence[Cut], key: str) -> list[Stmt]:
+    """Return the statements that name ``now`` the key of an entry with coordinates x0, x1, ...
+
+    Its fields are the coordinates of the target's levels, side by side. They are as wide as the key: wider ones would
+    take more registers.
+    """
+    fields = [Let(f"now.{m}", cut.coordinate(), type=f"unsigned {key}") for m, cut in enumerate(target)]
+    now: Expr = ZERO
+    for m, field in enumerate(fields):
+        shifted = Bin("<<", Var(field.name), Var(names.array(1, "shift", m)))
+        now = Bin("|", now, shifted) if m else shifted
+    return [*fields, Let("now", now, type=f"unsigned {key}")]
 
 
-def coordinates(source: Walked, name: str) -> list[str]:
-    """Return the lines that make coordinates of dimensions from those of levels."""
-    terms: list[list[str]] = [[] for _ in range(_dims(source))]
-    for n, (dim, weight) in enumerate(source.dims):
-        terms[dim].append(f"c_{n}" if weight == 1 else f"c_{n} * {weight}")
-    return [f"const unsigned long {name}{d} = {' + '.join(sums) or '0'};" for d, sums in enumerate(terms)]
+def _regrouped(dims: int) -> list[Stmt]:
+    """From a row-major number to the dimensions of the target."""
+    out: list[Stmt] = []
+    for d in range(dims - 1, 0, -1):
+        size = Var(f"B.dim{d}")
+        out += [Let(f"x{d}", Bin("%", Var("number"), size), type=UNSIGNED)]
+        out += [Set("number", Bin("/", Var("number"), size))]
+    return [*out, Let("x0", Var("number"), type=UNSIGNED)]
 
 
-class Reader(Lines):
-    """The C of a reader, line by line. Every source comes to coordinates x0, x1, ... of the target's dimensions."""
-
-    def __init__(self, target: Sequence[Cut], key: str, index: str | None) -> None:
-        super().__init__()
-        self.target, self.key, self.index = target, key, index
-        self.sizes = [f"s{n}" for n in range(len(target))]  # where each level's bits begin
-
-    def entry(self, where: str) -> None:
-        """Write one entry."""
-        fields = [f"(KEY)({cut.expression()}) << s{n}" for n, cut in enumerate(self.target)]
-        self.put(f"key[n] = {' | '.join(fields)};")
-        if self.index:
-            self.put(f"where[n] = {where};")
-
-    def regroup(self, want: int) -> None:
-        """From a row-major number to the dimensions of the target."""
-        self.sizes += [f"m{d}" for d in range(1, want)]
-        for d in range(want - 1, 0, -1):
-            self.put(f"const unsigned long x{d} = number % m{d}; number /= m{d};")
-        self.put("const unsigned long x0 = number;")
-
-    def source(self) -> str:
-        """Return the C function."""
-        self.close()
-        head = [
-            f"typedef unsigned {self.key} KEY; typedef {self.index or 'int'} INDEX;",
-            "long read(void *const *a, const long *z, KEY *restrict key, INDEX *restrict where, long *falls) {",
-            "  (void)a, (void)where, (void)falls;",
-            *(f"  {line} = a[{n}];" for n, line in enumerate(self.arrays)),
-            *(f"  const long {name} = z[{n}];" for n, name in enumerate(self.sizes)),
-            "  long n = 0;",
-        ]
-        return "\n".join([*head, *self.lines, "  return n;", "}", ""])
-
-
-def reader(
-    source: Walked, target: Sequence[Cut], regroup: int, key: str, index: str | None
-) -> tuple[str, tuple[str, ...]]:
-    """Return the C that reads a stack of levels, and the integers that it takes.
+def reader(source: Walked, target: Sequence[Cut], regroup: int, key: str, index: str | None) -> Nest:
+    """Return the nest that reads a stack of levels: the key of each entry and, if ``index`` is given, where it was.
 
     ``regroup`` is the number of the target's dimensions where they are others, and 0 where they are the same.
     """
-    r = Reader(target, key, index)
-    at = walk(r, source, "y" if regroup else "x")
+
+    def inside(at: Expr) -> list[Stmt]:
+        body = [*numbered, *keyed(target, key), Store("key", Var("n"), Var("now"))]
+        if index:
+            body.append(Store("where", Var("n"), at))
+        return [*body, Set("n", ONE, "+=")]
+
+    numbered: list[Stmt] = []
     if regroup:
-        r.put("unsigned long number = y0;")
-        for d in range(1, _dims(source)):
-            r.put(f"number = number * d{d} + y{d};")
-        r.regroup(regroup)
-    r.entry(at)
-    r.put("++n;")
-    return r.source(), tuple(r.sizes)
+        number: Expr = Var("y0")
+        for d in range(1, max(d for d, _ in source.dims) + 1):
+            number = add(mul(number, Var(f"A.dim{d}")), Var(f"y{d}"))
+        numbered = [Let("number", number, True, UNSIGNED), *_regrouped(regroup)]
+    body = [Let("n", ZERO, True), *walk(source, "y" if regroup else "x", inside)]
+    types = {**source.types(), "key": f"unsigned {key}", "where": index or "int"}
+    return routine("the keys of entries", body, types, "n")
 
 
-def number_reader(number: str, dims: int, target: Sequence[Cut], key: str, index: str) -> tuple[str, tuple[str, ...]]:
-    """Return the C that reads row-major numbers in any order; ``falls`` is set where one is not above the last."""
-    r = Reader(target, key, index)
-    r.arrays.append("const long *restrict in")
-    r.sizes.append("entries")
-    r.put("long last = -1;")
-    r.open("for (long k = 0; k < entries; ++k)")
-    r.put("*falls |= in[k] <= last; last = in[k];")
-    r.put(f"unsigned {number} number = in[k];")
-    r.regroup(dims)
-    r.entry("k")
-    r.put("++n;")
-    return r.source().replace("const unsigned long x", f"const unsigned {number} x"), tuple(r.sizes)
+def number_reader(dims: int, target: Sequence[Cut], key: str) -> Nest:
+    """Return the nest that reads row-major numbers in any order; it returns whether one is not above the last."""
+    number = Load("numbers", Var("k"))
+    turn: list[Stmt] = [
+        If(Bin("<=", number, Var("last")), [Set("falls", ONE)]),
+        Set("last", number),
+        Let("number", number, True, UNSIGNED),
+        *_regrouped(dims),
+        *keyed(target, key),
+        Store("key", Var("k"), Var("now")),
+    ]
+    body: list[Stmt] = [Let("last", Num(-1), True), Let("falls", ZERO, True), For("k", ZERO, Var("n"), turn)]
+    types = {"numbers": "long", "key": f"unsigned {key}"}
+    return routine("the keys of numbers", body, types, "falls")
 
 
 _BLOCK = 64  # bytes that are looked at together
+_BYTES = {"float": 4, "double": 8, "int": 4, "long": 8, "short": 2, "char": 1}
 
 
-def dense_reader(
-    ctype: str, test: str, per: int, dims: int, target: Sequence[Cut], key: str, index: str
-) -> tuple[str, tuple[str, ...]]:
-    """Return the C that reads what is not zero in a contiguous tensor: ``test`` asks that of value ``v``.
+def nonzero(ctype: str, at: Expr) -> Expr:
+    """Is the value at a place not zero? Those of two numbers are complex, and halves are looked at as bits.
 
-    ``per`` is how many numbers a value has: two, if it is complex.
+    Examples
+    --------
+    >>> from gossamer.compiler.loops.nest import show
+    >>> show(nonzero("float", Var("k"))), show(nonzero("float 2", Var("k")))
+    ('values[k] != 0', '(values[k * 2] != 0) | (values[k * 2 + 1] != 0)')
     """
-    r = Reader(target, key, index)
-    r.arrays.append(f"const {ctype} *restrict in")
-    r.sizes += [f"d{d}" for d in range(dims)]
-    bytes_each = {"float": 4, "double": 8, "int": 4, "long": 8, "short": 2, "char": 1}[ctype.split()[-1]]
-    step = _BLOCK // (bytes_each * per)
-    r.put("long from = 0;")
-    for d in range(dims - 1):
-        r.open(f"for (unsigned long x{d} = 0; x{d} < d{d}; ++x{d})")
-    last = f"x{dims - 1}"
-    r.open(f"for (long at = 0; at < d{dims - 1}; at += {step})")
-    r.put(f"const {ctype} *v = in + (from + at) * {per};")
-    r.put(f"const long end = at + {step} < d{dims - 1} ? at + {step} : d{dims - 1};")
-    r.put(f"if (end - at == {step} && nothing(v)) continue;")
-    r.open(f"for (unsigned long {last} = at; {last} < end; ++{last}, v += {per})")
-    r.entry(f"from + {last}")
-    r.put(f"n += {test};")
-    r.depth -= 1
-    r.put("}")
-    r.depth -= 1
-    r.put("}")
-    r.put(f"from += d{dims - 1};")
-    return _NOTHING + r.source(), tuple(r.sizes)
+    if ctype.endswith(" 2"):
+        first = mul(at, Num(2))
+        return Bin("|", _differs(Load("values", first)), _differs(Load("values", add(first, ONE))))
+    if ctype == "half":
+        return _differs(Bin("&", Load("values", at), Num(0x7FFF)))
+    return _differs(Load("values", at))
 
 
-_NOTHING = """\
-typedef unsigned long word __attribute__((aligned(1), may_alias));
-static inline int nothing(const void *v) {
-  const word *w = v;
-  return !(w[0] | w[1] | w[2] | w[3] | w[4] | w[5] | w[6] | w[7]);
-}
-"""
+def _differs(e: Expr) -> Expr:
+    return Bin("!=", e, ZERO)
 
 
-def count_source(ctype: str, test: str, per: int) -> str:
-    """Return the C that counts what is not zero."""
-    return (
-        f"long count(const {ctype} *v, long values) {{\n"
-        f"  long n = 0;\n  for (long k = 0; k < values; ++k, v += {per}) n += {test};\n  return n;\n}}\n"
-    )
+def _value(ctype: str) -> tuple[str, int]:
+    """The type in C of the numbers of a value, and how many they are."""
+    return "unsigned short" if ctype == "half" else ctype.removesuffix(" 2"), 2 if ctype.endswith(" 2") else 1
+
+
+def dense_reader(ctype: str, dims: int, target: Sequence[Cut], key: str, index: str) -> Nest:
+    """Return the nest that reads what is not zero in a contiguous tensor: the key of each, and where it was.
+
+    Keys are written for zeros too, and then overwritten by the next: there is one more than there are entries.
+    """
+    number, per = _value(ctype)
+    step = _BLOCK // (_BYTES[number.split()[-1]] * per)
+    x, last = f"x{dims - 1}", Var(f"B.dim{dims - 1}")
+
+    def entries(begin: Expr, end: Expr, role: str = "") -> Stmt:
+        at = add(Var("row"), Var(f"{x}.q"))
+        turn: list[Stmt] = [
+            Let(x, Var(f"{x}.q"), type=UNSIGNED),
+            *keyed(target, key),
+            Store("key", Var("n"), Var("now")),
+            Store("where", Var("n"), at),
+            Set("n", nonzero(ctype, at), "+="),
+        ]
+        return For(f"{x}.q", begin, end, turn, role)
+
+    first = mul(Var("block"), Num(step))
+    some: list[Stmt] = [
+        Blank("none", "values", mul(add(Var("row"), first), Num(per)), step * per),
+        If(Bin("==", Var("none"), ZERO), [entries(first, add(first, Num(step)), "unroll")]),
+    ]
+    full = Bin("/", last, Num(step))
+    body = [For("block", ZERO, full, some), entries(mul(full, Num(step)), last), Set("row", last, "+=")]
+    for d in reversed(range(dims - 1)):
+        body = [For(f"x{d}.q", ZERO, Var(f"B.dim{d}"), [Let(f"x{d}", Var(f"x{d}.q"), type=UNSIGNED), *body])]
+    types = {"values": number, "key": f"unsigned {key}", "where": index}
+    return routine("the keys of nonzeros", [Let("row", ZERO, True), Let("n", ZERO, True), *body], types, "n")
+
+
+def counter(ctype: str) -> Nest:
+    """Return the nest that counts what is not zero."""
+    body: list[Stmt] = [Let("n", ZERO, True)]
+    body.append(For("k", ZERO, Var("places"), [Set("n", nonzero(ctype, Var("k")), "+=")]))
+    return routine("how many nonzeros", body, {"values": _value(ctype)[0]}, "n")

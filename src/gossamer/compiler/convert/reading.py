@@ -1,15 +1,14 @@
-"""Reading entries: the levels of a structure, the nonzeros of a dense tensor or a list of numbers, as sorted keys.
+"""Reading entries: the levels of a structure, the nonzeros of a dense tensor or a list of numbers, as keys.
 
-Each source has its own C (``convert.conversion``). All end in keys for the levels that entries go to,
-which are then sorted by as many of those levels as the order of the source leaves open.
+Each source has its own nest (``convert.readers``). All write keys for the levels that entries go to, and say by how
+many of those levels the keys must still be sorted.
 """
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,51 +18,28 @@ from torch import Tensor
 from gossamer.compiler import LevelUse, Walk
 from gossamer.compiler.convert import conversion, readers
 from gossamer.compiler.convert.conversion import Cut
+from gossamer.compiler.convert.layout import C_INDEX, INT32, Layout, Target
 from gossamer.compiler.convert.memory import fresh
-from gossamer.compiler.run import runtime
+from gossamer.compiler.convert.passes import Passes
+from gossamer.compiler.convert.sorting import Keys
+from gossamer.compiler.loops.nest import Nest
 from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Level
 
-INT32 = 2**31 - 1
-C_INDEX = {torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char"}
-_DIGIT, _ONE_DIGIT = 11, 14  # bits of a digit; up to how many it is only one
 _SMALL = 64  # coordinates of a dense level that may be walked before those above it
-_HALF = ("unsigned short", "(*v & 0x7fff) != 0", 1)
-_NUMBER = "*v != 0"
-#: How values are tested for zero: their type in C, the test, and how many of it make a value.
-_TESTS = {
-    torch.float32: ("float", _NUMBER, 1), torch.float64: ("double", _NUMBER, 1),
-    torch.float16: _HALF, torch.bfloat16: _HALF,
-    torch.int8: ("signed char", _NUMBER, 1), torch.int16: ("short", _NUMBER, 1), torch.int32: ("int", _NUMBER, 1),
-    torch.int64: ("long", _NUMBER, 1), torch.uint8: ("unsigned char", _NUMBER, 1),
-    torch.bool: ("unsigned char", _NUMBER, 1),
-    torch.complex64: ("float", "((v[0] != 0) | (v[1] != 0))", 2),
-    torch.complex128: ("double", "((v[0] != 0) | (v[1] != 0))", 2),
+#: How values are looked at: the type in C of their numbers, and a 2 if each has two.
+_VALUES = {
+    torch.float32: "float", torch.float64: "double", torch.float16: "half", torch.bfloat16: "half",
+    torch.int8: "signed char", torch.int16: "short", torch.int32: "int", torch.int64: "long",
+    torch.uint8: "unsigned char", torch.bool: "unsigned char", torch.complex64: "float 2", torch.complex128: "double 2",
 }  # fmt: skip
 
 
-class Target(NamedTuple):
-    """Where entries go: levels, their sizes, which part of which dimension each counts, and the dimensions' sizes."""
-
-    stack: tuple[Level, ...]
-    sizes: tuple[int, ...]
-    cuts: tuple[Cut, ...]
-    dims: tuple[int, ...]
-
-    @property
-    def needed(self) -> int:
-        """How many of the levels need entries in order: dense ones at the end find their places without."""
-        last = len(self.stack)
-        while last and self.stack[last - 1].full and not self.stack[last - 1].arrays:
-            last -= 1
-        return last
-
-
 class Source(NamedTuple):
-    """A stack of levels that is read: how it is walked, its arrays, its integers, and what each level counts."""
+    """A stack of levels that is read: how it is walked, its arrays and integers by name, and what each level counts."""
 
     walked: readers.Walked
-    arrays: list[Tensor]
+    arrays: dict[str, Tensor]
     known: dict[str, int]
     cuts: tuple[Cut, ...] | None  # None: entries come in no order
     dims: tuple[int, ...]
@@ -90,44 +66,6 @@ class Source(NamedTuple):
         return conversion.unsorted_levels(cuts, target.cuts, levels) == 0
 
 
-class Layout(NamedTuple):
-    """How keys for a target look: where the bits of each level begin, how many they are, and the type of a key."""
-
-    target: Target
-    shifts: tuple[int, ...]
-    bits: tuple[int, ...]
-    key: str
-    dtype: torch.dtype
-
-    @classmethod
-    @functools.lru_cache(maxsize=512)
-    def of(cls, target: Target) -> Layout | None:
-        """Return the layout of keys for a target; None if they don't fit into an integer.
-
-        Examples
-        --------
-        >>> from gossamer.formats.levels import Compressed, Dense
-        >>> Layout.of(Target((Dense(), Compressed()), (3, 100), (Cut(0), Cut(1)), (3, 100))).shifts
-        (7, 0)
-        """
-        bits = tuple(max(size - 1, 0).bit_length() for size in target.sizes)
-        if sum(bits) > 63:
-            return None
-        shifts = tuple(sum(bits[n + 1 :]) for n in range(len(bits)))
-        return cls(target, shifts, bits, *(("int", torch.int32) if sum(bits) < 32 else ("long", torch.int64)))
-
-
-class Keys(NamedTuple):
-    """Entries that were read: their keys, and where each was."""
-
-    key: Tensor  # one more than there are entries, where a reader may write in vain
-    where: Tensor | None  # None: entry k was at k
-    n: int
-    levels: int  # by so many of the target's levels they must be sorted
-    width: torch.dtype  # of the numbers of places
-    group: Tensor | None = None  # of entries that were there twice: which of those left each belongs to
-
-
 def read(source: Structure | Tensor, layout: Layout, numbers: bool) -> Keys | None:
     """Read the entries of a structure, the nonzeros of a dense tensor, or row-major ``numbers``; None: no C does."""
     if isinstance(source, Tensor):
@@ -140,25 +78,21 @@ def read(source: Structure | Tensor, layout: Layout, numbers: bool) -> Keys | No
 def _read_numbers(source: Tensor, layout: Layout) -> Keys:
     target, n = layout.target, source.numel()
     index = _index(n)
-    number = "int" if math.prod(target.dims) <= INT32 else "long"
-    call = _reader(readers.number_reader, number, len(target.dims), target.cuts, layout.key, C_INDEX[index])
-    key, where, falls = fresh(n + 1, layout.dtype), fresh(n, index), torch.zeros(1, dtype=torch.int64)
-    call((source.contiguous(),), _integers(call, {"entries": n}, layout), key, where, falls)
-    if bool(falls):
-        return Keys(key, where, n, len(target.sizes), index)
+    passes, key = _passes(readers.number_reader, len(target.dims), target.cuts, layout.key), fresh(n + 1, layout.dtype)
+    if passes.run("read", {"numbers": source.contiguous(), "key": key}, layout.integers | {"n": n}):
+        return Keys(key, None, n, len(target.sizes), index, repeats=True)
     return Keys(key, None, n, conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed), index)
 
 
 def _read_dense(values: Tensor, layout: Layout) -> Keys | None:
-    if values.dtype not in _TESTS:
+    if values.dtype not in _VALUES:
         return None
-    target, (ctype, test, per) = layout.target, _TESTS[values.dtype]
+    target, ctype = layout.target, _VALUES[values.dtype]
     values, index = values.contiguous(), _index(values.numel())
-    n = _count(ctype, test, per)(values.data_ptr(), values.numel())
-    call = _reader(readers.dense_reader, ctype, test, per, len(target.dims), target.cuts, layout.key, C_INDEX[index])
+    n = _passes(readers.counter, ctype).run("read", {"values": values}, {"places": values.numel()})
+    passes = _passes(readers.dense_reader, ctype, len(target.dims), target.cuts, layout.key, C_INDEX[index])
     key, where = fresh(n + 1, layout.dtype), fresh(n + 1, index)
-    sizes = {f"d{d}": size for d, size in enumerate(target.dims)}
-    call((values,), _integers(call, sizes, layout), key, where, None)
+    passes.run("read", {"values": values, "key": key, "where": where}, layout.integers)
     return Keys(key, where[:n], n, conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed), index)
 
 
@@ -172,10 +106,16 @@ def _read_stack(structure: Structure, layout: Layout) -> Keys | None:
     if regroup and source.cuts is not None and conversion.unsorted_levels(source.cuts, _natural(source.dims)) == 0:
         levels = conversion.unsorted_levels(_natural(target.dims), target.cuts, target.needed)  # in the order of rows
     counted = source.whole and source.in_place
-    call = _reader(readers.reader, source.walked, target.cuts, regroup, layout.key, None if counted else C_INDEX[index])
+    given = None if counted else C_INDEX[index]
+    passes = _passes(readers.reader, source.walked, target.cuts, regroup, layout.key, given)
     key, where = fresh(source.places + 1, layout.dtype), None if counted else fresh(source.places, index)
-    n = call(source.arrays, _integers(call, source.known, layout), key, where, None)
+    n = passes.run("read", source.arrays | {"key": key, "where": where}, source.known | layout.integers)
     return Keys(key, None if where is None else where[:n], n, levels, index)  # the rest, for padding, is not written
+
+
+@functools.lru_cache(maxsize=512)
+def _passes(write: Callable[..., Nest], *spec: Any) -> Passes:
+    return Passes({"read": write(*spec)})
 
 
 def source_of(structure: Structure) -> Source | None:
@@ -196,12 +136,14 @@ def walked(
     places: int,
 ) -> Source:
     """Describe levels, with their arrays and sizes, as a source of entries."""
-    known, arrays, uses = {"places": places} | {f"d{d}": size for d, size in enumerate(dims)}, [], []
+    known = {"A.places": places} | {f"A.dim{d}": size for d, size in enumerate(dims)}
+    arrays: dict[str, Tensor] = {}
+    uses = []
     for n, (level, own, size) in enumerate(stack):
         assert level.walk is not None
         numbers = level.numbers(own)
-        known |= {f"n_{n}": size, **{f"{name}_{n}": value for name, value in numbers.items()}}
-        arrays += [own[name].contiguous() for name in level.arrays]
+        known |= {f"A.size{n}": size, **{f"A.{name}{n}": value for name, value in numbers.items()}}
+        arrays |= {f"A.{name}{n}": own[name].contiguous() for name in level.arrays}
         typed = tuple((name, C_INDEX[own[name].dtype]) for name in level.arrays)
         uses.append(LevelUse(Walk(*level.walk), "", n, typed, tuple(numbers)))
     whole = not guards and not any(use.walk.real or use.walk.kept for use in uses)
@@ -262,68 +204,3 @@ def _about(
 
 def _index(places: int) -> torch.dtype:
     return torch.int32 if places <= INT32 else torch.int64
-
-
-class Call:
-    """A C function that takes arrays and integers, then pointers."""
-
-    def __init__(self, function: Any, names: tuple[str, ...], pointers: int) -> None:
-        self.function, self.names = function, names
-        function.argtypes, function.restype = [ctypes.c_void_p] * (2 + pointers), ctypes.c_long
-
-    def __call__(self, arrays: Sequence[Tensor], integers: Any, *others: Tensor | None) -> int:
-        held = (ctypes.c_void_p * max(len(arrays), 1))(*(a.data_ptr() for a in arrays))
-        return self.function(held, integers, *(None if o is None else o.data_ptr() for o in others))
-
-
-def _integers(call: Call, known: dict[str, int], layout: Layout) -> Any:
-    known = known | {f"s{n}": shift for n, shift in enumerate(layout.shifts)}
-    known |= {f"m{d}": size for d, size in enumerate(layout.target.dims)}
-    return (ctypes.c_long * max(len(call.names), 1))(*(known[name] for name in call.names))
-
-
-@functools.lru_cache(maxsize=512)
-def _reader(write: Any, *spec: Any) -> Call:
-    source, names = write(*spec)
-    return Call(runtime.library(source).read, names, 3)
-
-
-@functools.lru_cache(maxsize=32)
-def _count(ctype: str, test: str, per: int) -> Any:
-    found = runtime.library(readers.count_source(ctype, test, per)).count
-    found.argtypes, found.restype = [ctypes.c_void_p, ctypes.c_long], ctypes.c_long
-    return found
-
-
-# -- sorting
-
-
-def in_order(entries: Keys, layout: Layout, numbers: bool) -> Keys:
-    """Return entries sorted by their keys, as far as they are not; ``numbers`` may be there twice."""
-    key, where, n, levels, index, _ = entries
-    sort, unique, repeats = _sorter(layout.key, C_INDEX[index])
-    width = sum(layout.bits[:levels])
-    if width and n > 1:
-        digits = 1 if width <= _ONE_DIGIT else -(-width // _DIGIT)
-        digit = -(-width // digits)
-        other, moved = fresh(n + 1, key.dtype), fresh(n, index)
-        counts = torch.empty(digits << digit, dtype=index)
-        first = fresh(n, index) if where is None else where
-        pointers = [t.data_ptr() for t in (key, first, other, moved, counts)]
-        second = sort(n, layout.shifts[levels - 1], digits, digit, *pointers, where is not None)
-        key, where = (other, moved) if second else (key, first)
-    if numbers and entries.where is not None and repeats(n, key.data_ptr()):  # it is there if they were in no order
-        group = torch.empty(n, dtype=index)
-        left = unique(n, key.data_ptr(), group.data_ptr())
-        return Keys(key, where, left, levels, index, group)
-    return Keys(key, where, n, levels, index)
-
-
-@functools.lru_cache(maxsize=4)
-def _sorter(key: str, index: str) -> tuple[Any, Any, Any]:
-    made = runtime.library(conversion.SORT.format(key=key, index=index))
-    made.sort.argtypes = [ctypes.c_long] * 4 + [ctypes.c_void_p] * 5 + [ctypes.c_long]
-    made.unique.argtypes = [ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-    made.repeats.argtypes = [ctypes.c_long, ctypes.c_void_p]
-    made.sort.restype = made.unique.restype = made.repeats.restype = ctypes.c_long
-    return made.sort, made.unique, made.repeats

@@ -8,30 +8,19 @@ and ``unpack`` do it, in torch.
 
 from __future__ import annotations
 
-import ctypes
 import functools
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from gossamer.compiler.convert import conversion, writers
+from gossamer.compiler.convert.layout import C_INDEX, INT32, Layout, Target
 from gossamer.compiler.convert.memory import fresh
-from gossamer.compiler.convert.reading import (
-    C_INDEX,
-    INT32,
-    Call,
-    Keys,
-    Layout,
-    Target,
-    in_order,
-    parts_of,
-    read,
-    source_of,
-)
+from gossamer.compiler.convert.passes import Passes
+from gossamer.compiler.convert.reading import parts_of, read, source_of
+from gossamer.compiler.convert.sorting import Keys, in_order, merged
 from gossamer.compiler.convert.streaming import stream
 from gossamer.compiler.convert.writing import Made, Restacked, compact, fits, parts_of_target, prepared
-from gossamer.compiler.run import runtime
 from gossamer.compiler.run.runtime import available
 from gossamer.formats import Format, Structure
 from gossamer.native import BuildError
@@ -91,44 +80,33 @@ def restack(
         if entries is None:
             return None
         if numbers or any(level.store.counts for level in target.stack if level.store):  # else each has its place
-            entries = in_order(entries, layout, numbers)
+            entries = in_order(entries, layout)
+        if entries.repeats:
+            entries = merged(entries, layout)
         return _write(entries, layout)
     except BuildError:
         return None
 
 
 def _write(entries: Keys, layout: Layout) -> Restacked | None:
-    target, (key, where, n, _, _, group) = layout.target, entries
+    target, n = layout.target, entries.n
     small = fits(n, target)
     dtype = torch.int32 if small else torch.int64
     parts = parts_of_target(target, dtype)
-    call = _writer(parts, layout.key, C_INDEX[dtype])
+    passes = _passes(parts, layout.key, C_INDEX[dtype])
 
     def count(m: int, counts: Tensor, made: Made) -> None:
-        _run(call[f"count{m}"], made, parts, n, key, counts)
+        passes.run(f"count{m}", made.arrays | {"key": entries.key, "out": counts}, made.known | {"n": n})
 
     made = prepared(layout, parts, dtype, count, lambda: n)
     if made.places > INT32 and small:
         return None  # so many places of padding need wider integers
     place = None if compact(target, made.places, n) else fresh(n, dtype)
-    _run(call["store"], made, parts, n, key, place)
-    return Restacked(made.kept(target), where, place, group, n, made.places)
-
-
-def _run(call: Call, made: Made, parts: Sequence[writers.Part], n: int, key: Tensor, out: Tensor | None) -> None:
-    """Go once through the keys."""
-    held, given = made.pointers(parts), made.integers(call.names)
-    call.function(held, given, n, key.data_ptr(), None if out is None else out.data_ptr())
+    arrays = made.arrays | {"key": entries.key, "place": place}
+    passes.run("store", arrays, made.known | {"n": n, "place.given": place is not None})
+    return Restacked(made.kept(target), entries.where, place, entries.group, n, made.places)
 
 
 @functools.lru_cache(maxsize=256)
-def _writer(parts: tuple[writers.Part, ...], key: str, index: str) -> dict[str, Call]:
-    source, names = writers.writer(parts, key, index)
-    made = runtime.library(source)
-    found = {}
-    for name in (*(f"count{m}" for m, part in enumerate(parts) if part.counts), "store"):
-        call = Call(getattr(made, name), names, 3)
-        call.function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-        call.function.restype = None
-        found[name] = call
-    return found
+def _passes(parts: tuple[writers.Part, ...], key: str, index: str) -> Passes:
+    return Passes(writers.writer(parts, key, index))

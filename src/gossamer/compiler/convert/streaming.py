@@ -8,21 +8,20 @@ one, and from there, in order, into the target. Anything else is sorted (``conve
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer.compiler.convert import readers, streams, writers
 from gossamer.compiler.convert.conversion import Cut
+from gossamer.compiler.convert.layout import INT32, Layout
 from gossamer.compiler.convert.memory import fresh
-from gossamer.compiler.convert.moves import moved
-from gossamer.compiler.convert.reading import INT32, Layout, Source, walked
+from gossamer.compiler.convert.moves import moved, value_type
+from gossamer.compiler.convert.passes import Passes
+from gossamer.compiler.convert.reading import Source, walked
 from gossamer.compiler.convert.writing import Made, Restacked, compact, fits, parts_of_target, passes, prepared
-from gossamer.compiler.run import runtime
 from gossamer.formats.levels import Compressed, Dense
 
 _ROOM = 4096  # parents that may be counted for however few entries
@@ -74,19 +73,16 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
     """Walk the source, once for each level that counts, and once to store."""
     target, fibre = layout.target, layout.target.needed - 1
     parts = parts_of_target(target, torch.int32)
-    calls = _compiled(source.walked, parts, target.cuts, mode, layout.key, _value(values))
-    read_from = (ctypes.c_void_p * max(len(source.arrays), 1))(*(a.data_ptr() for a in source.arrays))
+    value = "" if values is None else value_type(values.element_size())
+    passes = _passes(source.walked, parts, target.cuts, mode, layout.key, value)
     entries, shared = source.places if source.whole else -1, not writers.lone(parts)
     kept: dict[str, Tensor | None] = {}  # what a count leaves for the store
     if mode == "together":
-        bits = torch.zeros(-(-target.sizes[fibre] // 64), dtype=torch.int64)
-        kept = {"bits": bits, "found": fresh(source.places, torch.int32)}
+        kept["found"] = fresh(source.places, torch.int32)
 
     def run(name: str, made: Made, **given: Tensor | None) -> int:
-        integers = made._replace(known=made.known | source.known).integers(calls.names)
-        given = kept | given
-        held = [None if (t := given.get(x)) is None else t.data_ptr() for x in _ARGUMENTS]
-        return calls.functions[name](read_from, integers, made.pointers(parts), *held)
+        flags = {f"{x}.given": given.get(x) is not None for x in ("where", "place")}
+        return passes.run(name, source.arrays | made.arrays | kept | given, source.known | made.known | flags)
 
     def count(m: int, counts: Tensor, made: Made) -> None:
         nonlocal entries
@@ -114,7 +110,7 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
     scratch: dict[str, Tensor | None] = {}
     if mode == "apart":
         none = torch.zeros(made.above[fibre], dtype=torch.int32)
-        first = made.arrays[f"pos{fibre}"].clone() if writers.starts(parts[fibre]) else none
+        first = made.arrays[f"B.pos{fibre}"].clone() if writers.starts(parts[fibre]) else none
         scratch = {"ranks": first, "seen": torch.zeros_like(none) if shared else None}
     elif mode == "together":
         scratch = {"seen": torch.empty(target.sizes[fibre], dtype=torch.int32)}
@@ -122,30 +118,8 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
     return Restacked(made.kept(target), where, place, None, n, made.places, to)
 
 
-_ARGUMENTS = ("out", "ranks", "seen", "bits", "found", "from", "to", "where", "place")
-
-
-class _Calls(NamedTuple):
-    functions: dict[str, Any]
-    names: tuple[str, ...]  # of the integers that they take
-
-
 @functools.lru_cache(maxsize=256)
-def _compiled(
+def _passes(
     source: readers.Walked, parts: tuple[writers.Part, ...], target: tuple[Cut, ...], mode: str, key: str, value: str
-) -> _Calls:
-    text, names = streams.stream(source, parts, target, mode, key, value)
-    made = runtime.library(text)
-    functions = {}
-    for name in ("count", *(f"count{m}" for m, part in enumerate(parts) if part.counts), "store"):
-        functions[name] = getattr(made, name)
-        functions[name].argtypes, functions[name].restype = [ctypes.c_void_p] * (3 + len(_ARGUMENTS)), ctypes.c_long
-    return _Calls(functions, names)
-
-
-def _value(values: Tensor | None) -> str:
-    """The type in C of what is as wide as a value."""
-    if values is None:
-        return ""
-    wide = {1: "char", 2: "short", 4: "int", 8: "long"}
-    return wide.get(values.element_size(), f"struct {{ long part[{values.element_size() // 8}]; }}")
+) -> Passes:
+    return Passes(streams.stream(source, parts, target, mode, key, value))

@@ -1,4 +1,4 @@
-"""The C of conversions that need no sort: the levels of the source are walked, and each entry is stored as it comes.
+"""Nests of conversions that need no sort: the levels of the source are walked, and each entry is stored as it comes.
 
 How depends on the order in which the walk comes to the last level that is not dense, the **fibre**:
 
@@ -16,121 +16,114 @@ No keys are made, and every pass is one walk.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from gossamer.compiler.convert import writers
-from gossamer.compiler.convert.conversion import Cut, named
-from gossamer.compiler.convert.readers import Lines, Walked, coordinates, walk
-from gossamer.compiler.convert.writers import Part
+from gossamer.compiler.convert.conversion import Cut
+from gossamer.compiler.convert.readers import Walked, keyed, walk
+from gossamer.compiler.convert.writers import Part, coordinate, parent, position, rank
+from gossamer.compiler.loops import names
+from gossamer.compiler.loops.nest import (
+    ONE,
+    ZERO,
+    Bin,
+    Drain,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Nest,
+    Num,
+    Prefetch,
+    Scatter,
+    Set,
+    Stmt,
+    Store,
+    Var,
+    add,
+    substituted,
+)
+from gossamer.compiler.loops.uses import routine, used
 
 _SOON = 32  # entries ahead for which memory is asked
-#: The coordinates whose bits are set, in ascending order; the bits are cleared. Returns how many they were.
-_DRAIN = """\
-static long drain(unsigned long *bits, long size, INDEX *found) {
-  long n = 0;
-  for (long w = 0; w * 64 < size; ++w) {
-    for (unsigned long b = bits[w]; b; b &= b - 1) found[n++] = w * 64 + __builtin_ctzl(b);
-    bits[w] = 0;
-  }
-  return n;
-}
-"""
 
 
 def stream(
     source: Walked, parts: Sequence[Part], target: Sequence[Cut], mode: str, key: str, value: str
-) -> tuple[str, tuple[str, ...]]:
-    """Return the C that stores the entries of one stack of levels in another, and the integers that it takes.
+) -> dict[str, Nest]:
+    """Return the nests that store the entries of one stack of levels in another; each returns how many they are.
 
     ``count{n}`` counts for level n, and ``count`` all entries; ``store`` writes the arrays. It brings the values along
-    if their type is named, and else says where each entry was and is: ``where`` and ``place``, or only ``where`` for
+    if their type is given, and else says where each entry was and is: ``where`` and ``place``, or only ``where`` for
     each place.
     """
-    depths = [n for n, part in enumerate(parts) if part.counts]
-    out = [
-        f"typedef unsigned {key} KEY; typedef int INDEX; typedef {value or 'int'} VALUE;",
-        _DRAIN,
-    ]
-    for depth in (-1, *depths, len(parts)):
-        text, sizes = _pass(source, parts, target, depth, mode, value)
-        out.append(text)
-    return "\n".join(out), sizes
+    types = {**source.types(), **writers.types(parts), "from": value, "to": value}
+    types |= dict.fromkeys(("out", "ranks", "seen", "found", "where", "place"), "int")
+    depths = {f"count{m}": m for m, part in enumerate(parts) if part.counts}
+    found = {}
+    for name, depth in {"count": -1, **depths, "store": len(parts)}.items():
+        body = _pass(source, parts, target, depth, mode, key, value)
+        collects = mode == "together" and depth == writers.fibre(parts)
+        found[name] = routine(f"{name}, {mode}", body, types, "k", writers.size(depth) if collects else ZERO)
+    return found
 
 
 def _pass(
-    source: Walked, parts: Sequence[Part], target: Sequence[Cut], depth: int, mode: str, value: str
-) -> tuple[str, tuple[str, ...]]:
+    source: Walked, parts: Sequence[Part], target: Sequence[Cut], depth: int, mode: str, key: str, value: str
+) -> list[Stmt]:
     """One walk: count all (-1), count for level ``depth``, or store if there is none."""
-    w, store, last = Lines(), depth == len(parts), f"p{len(parts) - 1}"
-    at = walk(w, source, "x")
-    own = _Own([], [])
-    if depth >= 0:
-        own = _apart(parts, store) if mode == "apart" else _together(parts, store) if mode == "together" else own
-        lines = writers.entry(parts, depth, [cut.expression() for cut in target], own.lines)
-        if any("last" in line for line in lines):
-            fields = [f"(KEY)({cut.expression()}) << s{m}" for m, cut in enumerate(target)]
-            lines = [f"const KEY now = {' | '.join(fields)};", *lines, "last = now;"]
-        if store and mode == "apart":
-            lines = [*_ahead(source, parts, target, value), *lines]
-        for line in lines:
-            w.put(line)
-    if store and value:
-        w.put(f"to[{last}] = from[{at}];")
-    elif store:
-        w.put(f"if (where) where[place ? k : {last}] = {at};")
-        w.put(f"if (place) place[k] = {last};")
-    w.put("++k;")
-    w.close()
-    if depth >= writers.fibre(parts):
-        w.lines += own.after
-    sizes = [*w.sizes, "places", *writers.integers(parts)]
-    name = "store" if store else "count" if depth < 0 else f"count{depth}"
-    head = [
-        f"long {name}(void *const *b, const long *z, void *const *a, INDEX *restrict out, INDEX *restrict ranks,",
-        "  INDEX *restrict seen, unsigned long *restrict bits, INDEX *restrict found,",
-        "  const VALUE *restrict from, VALUE *restrict to, INDEX *restrict where, INDEX *restrict place) {",
-        *(f"  {line} = b[{n}];" for n, line in enumerate(w.arrays)),
-        *(f"  const long {name} = z[{n}];" for n, name in enumerate(sizes)),
-        *(f"  {line}" for line in (writers.declared(parts, depth) if depth >= 0 else ())),
-        "  long k = 0, held = -1, next = 0;",
-        "  KEY last = ~(KEY)0;",  # no key has its highest bit
+    store, last = depth == len(parts), position(len(parts) - 1)
+    own = {"apart": _apart, "together": _together}[mode](parts, store) if mode != "in order" else []
+    coords = [cut.coordinate() for cut in target]
+    done = writers.entry(parts, depth, coords, own) if depth >= 0 else []
+    compares = "last" in used(done)
+    done = [*keyed(target, key), *done, Set("last", Var("now"))] if compares else done
+    if store and mode == "apart":
+        done = [*_ahead(source, parts, coords, value), *done]
+
+    def inside(at: Expr) -> list[Stmt]:
+        return [*done, *(_noted(at, last, value) if store else []), Set("k", ONE, "+=")]
+
+    together = mode == "together" and depth >= writers.fibre(parts)
+    begin: list[Stmt] = [Let("k", ZERO, True), *writers.declared(parts, depth, done, key)]
+    begin += [Let("held", Num(-1), True), Let("next", ZERO, True)] if together else []
+    after = _collected(parts) if together and not store else []
+    return [*begin, *walk(source, "x", inside), *after]
+
+
+def _noted(at: Expr, last: Expr, value: str) -> list[Stmt]:
+    """The value of an entry at its place, or where it was and is."""
+    if value:
+        return [Store("to", last, Load("from", at))]
+    k = Var("k")
+    return [
+        If(Var("where.given"), [If(Var("place.given"), [Store("where", k, at)], [Store("where", last, at)])]),
+        If(Var("place.given"), [Store("place", k, last)]),
     ]
-    return "\n".join([*head, *w.lines, "  return k;", "}", ""]), tuple(sizes)
 
 
-class _Own(NamedTuple):
-    """What a mode does at the fibre: with an entry, and at the end."""
-
-    lines: list[str]
-    after: list[str]
-
-
-def _names(parts: Sequence[Part]) -> tuple[int, str, dict[str, str]]:
-    """The fibre, the position above it, and what its expressions name."""
-    m = writers.fibre(parts)
-    parent = f"p{m - 1}" if m else "0"
-    names = {"p": parent, "i": f"i{m}", "at": f"p{m}", "size": f"n{m}", "rank": f"rank{m}"}
-    return m, parent, names | {a: f"{a}{m}" for a in (*(a for a, _ in parts[m].arrays), *parts[m].numbers)}
-
-
-def _apart(parts: Sequence[Part], store: bool) -> _Own:
+def _apart(parts: Sequence[Part], store: bool) -> list[Stmt]:
     """Each parent has its own rank; where positions are shared, also what it has seen last."""
-    m, parent, names = _names(parts)
-    part, new = parts[m], "1" if writers.lone(parts) else "new"
-    lines = []
-    if new == "new":
-        lines.append(f"const int new = seen[{parent}] != i{m} + 1; seen[{parent}] = i{m} + 1;")
+    m = writers.fibre(parts)
+    part, above, lone = parts[m], parent(m), writers.lone(parts)
+    new: Expr = ONE if lone else Var("new")
+    out: list[Stmt] = []
+    if not lone:
+        now = add(coordinate(m), ONE)
+        out += [Let("new", Bin("!=", Load("seen", above), now)), Store("seen", above, now)]
     if not store:
-        return _Own([*lines, f"out[{parent}] += {new};"], [])
-    count = f"ranks[{parent}]++" if new == "1" else f"(ranks[{parent}] += new) - 1"
-    if writers.starts(part):
-        lines.append(f"p{m} = {count};")
+        return [*out, Store("out", above, new, "+=")]
+    to = position(m) if writers.starts(part) else rank(m)
+    if lone:
+        out += [Let(to.name, Load("ranks", above)), Store("ranks", above, ONE, "+=")]
     else:
-        lines += [f"rank{m} = {count};", f"p{m} = {named(part.at, names)};"]
-    return _Own([*lines, f"{named(part.write, names)};"] if part.write else lines, [])
+        out += [Store("ranks", above, new, "+="), Let(to.name, Bin("-", Load("ranks", above), ONE))]
+    if not writers.starts(part):
+        out.append(Let(position(m).name, writers.place(part, m)))
+    return [*out, *writers.written(part, m, coordinate(m))]
 
 
-def _ahead(source: Walked, parts: Sequence[Part], target: Sequence[Cut], value: str) -> list[str]:
+def _ahead(source: Walked, parts: Sequence[Part], coords: Sequence[Expr], value: str) -> list[Stmt]:
     """Ask for the memory of an entry that comes soon: each goes to another parent, and so to a distant place.
 
     Its coordinates above are taken to be those of this one. Where they are not, the guess is wrong but harmless: it
@@ -140,28 +133,40 @@ def _ahead(source: Walked, parts: Sequence[Part], target: Sequence[Cut], value: 
     inner = source.levels[n].walk
     if inner.coord != "crd[at]" or inner.real or source.guards or source.order[-1] != n or not writers.starts(parts[m]):
         return []
-    lines = [f"const unsigned long c_{n} = crd_{n}[at_{n} + {_SOON}];", *coordinates(source, "x")]
+    soon = add(Var(names.local(0, n, "q")), Num(_SOON))
+    means: dict[str, Expr] = {names.local(0, n, "i"): Load(names.array(0, "crd", n), soon)}
+    means |= {let.name: let.value for let in source.coordinates("x")}
     for k, part in enumerate(parts[:m]):
-        names = {"p": f"p{k - 1}" if k else "0", "i": f"i{k}", "size": f"n{k}"}
-        names |= {a: f"{a}{k}" for a in (*(a for a, _ in part.arrays), *part.numbers)}
-        lines += [f"const long i{k} = {target[k].expression()};", f"const long p{k} = {named(part.at, names)};"]
-    lines += [f"const long there = ranks[{f'p{m - 1}' if m else '0'}];", f"__builtin_prefetch(&crd{m}[there], 1);"]
-    lines += ["__builtin_prefetch(&to[there], 1);"] if value and writers.lone(parts) else []
-    return [f"if (at_{n} + {_SOON} < places) {{", *(f"  {line}" for line in lines), "}"]
+        means |= {coordinate(k).name: coords[k], position(k).name: writers.place(part, k)}
+    there = Var("there")
+    out: list[Stmt] = [Let("there", substituted(Load("ranks", parent(m)), means))]
+    out += [Prefetch(names.array(1, "crd", m), there)]
+    out += [Prefetch("to", there)] if value and writers.lone(parts) else []
+    return [If(Bin("<", soon, Var("A.places")), out)]
 
 
-def _together(parts: Sequence[Part], store: bool) -> _Own:
+def _together(parts: Sequence[Part], store: bool) -> list[Stmt]:
     """The coordinates of a parent are collected when entries are counted, and stored when it comes again."""
-    m, parent, names = _names(parts)
+    m = writers.fibre(parts)
+    part, above, found = parts[m], parent(m), Load("found", Var("next"))
     if not store:
-        drain = (
-            f"if (held >= 0) {{ const long many = drain(bits, n{m}, found + next); out[held] = many, next += many; }}"
-        )
-        lines = [f"if ({parent} != held) {{ {drain} held = {parent}; }}", f"bits[i{m} / 64] |= 1UL << i{m} % 64;"]
-        return _Own(lines, [f"  {drain}"])
-    part, names = parts[m], names | {"i": "found[next]"}
-    all_of_it = (
-        f"for (rank{m} = 0; rank{m} < out[{parent}]; ++rank{m}, ++next) {{ p{m} = {named(part.at, names)}; "
-        f"{named(part.write, names)}; seen[found[next]] = p{m}; }}"
-    )
-    return _Own([f"if ({parent} != held) {{ held = {parent}; {all_of_it} }}", f"p{m} = seen[i{m}];"], [])
+        done = [*_collected(parts), Set("held", above)]
+        return [If(Bin("!=", above, Var("held")), done), Scatter(coordinate(m), Num(0.0))]
+    each: list[Stmt] = [
+        Let(position(m).name, writers.place(part, m)),
+        *writers.written(part, m, found),
+        Store("seen", found, position(m)),
+        Set("next", ONE, "+="),
+    ]
+    all_of_it: list[Stmt] = [Set("held", above), For(rank(m).name, ZERO, Load("out", above), each)]
+    return [If(Bin("!=", above, Var("held")), all_of_it), Let(position(m).name, Load("seen", coordinate(m)))]
+
+
+def _collected(parts: Sequence[Part]) -> list[Stmt]:
+    """How many coordinates the last parent has, and which."""
+    m, first = writers.fibre(parts), Var("first")
+    one = Var(names.local(1, m, "one"))
+    note: list[Stmt] = [Store("found", Var("next"), one), Set("next", ONE, "+=")]
+    count = Store("out", Var("held"), Bin("-", Var("next"), first))
+    drain = Drain(one.name, "", note)
+    return [If(Bin(">=", Var("held"), ZERO), [Let("first", Var("next")), drain, count])]

@@ -1,11 +1,30 @@
-"""The C that writes entries: sorted keys into the arrays of a stack of levels."""
+"""Nests that write entries: sorted keys into the arrays of a stack of levels."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gossamer.compiler.convert.conversion import named
+from gossamer.compiler.loops import names, walks
+from gossamer.compiler.loops.nest import (
+    ONE,
+    ZERO,
+    Bin,
+    Expr,
+    For,
+    If,
+    Let,
+    Load,
+    Nest,
+    Num,
+    Set,
+    Stmt,
+    Store,
+    Var,
+    add,
+    mul,
+)
+from gossamer.compiler.loops.uses import routine, used
 
 
 class Part(NamedTuple):
@@ -38,87 +57,126 @@ def lone(parts: Sequence[Part]) -> bool:
     return fibre(parts) == len(parts) - 1
 
 
-def writer(parts: Sequence[Part], key: str, index: str) -> tuple[str, tuple[str, ...]]:
-    """Return the C that stores sorted keys in a stack of levels, and the integers that it takes.
+def types(parts: Sequence[Part]) -> dict[str, str]:
+    """Return the arrays of levels that are written, by their names in a nest, and their types."""
+    return {names.array(1, name, m): ctype for m, part in enumerate(parts) for name, ctype in part.arrays}
+
+
+def writer(parts: Sequence[Part], key: str, index: str) -> dict[str, Nest]:
+    """Return the nests that store sorted keys in a stack of levels.
 
     ``count{n}`` counts for level n, given the arrays of those above; ``store`` writes all arrays, and the place of each
     entry where ``place`` is given.
     """
-    sizes = integers(parts)
-    out = [f"typedef unsigned {key} KEY; typedef {index} INDEX;"]
-    for n, part in enumerate(parts):
-        if part.counts:
-            out.append(_pass(parts, n, sizes))
-    out.append(_pass(parts, len(parts), sizes))
-    return "\n".join(out), tuple(sizes)
+    given = {**types(parts), "key": f"unsigned {key}", "out": index, "place": index}
+    depths = [n for n, part in enumerate(parts) if part.counts]
+    nests = {f"count{n}": routine(f"count for level {n}", _pass(parts, n, key), given) for n in depths}
+    return nests | {"store": routine("store", _pass(parts, len(parts), key), given)}
 
 
-def integers(parts: Sequence[Part]) -> list[str]:
-    """Return the integers that a writer takes: where each level's bits begin, its size, its own."""
-    sizes = [f"s{n}" for n in range(len(parts))] + [f"n{n}" for n in range(len(parts))]
-    return sizes + [f"{name}{n}" for n, part in enumerate(parts) for name in part.numbers]
-
-
-def _pass(parts: Sequence[Part], depth: int, sizes: Sequence[str]) -> str:
+def _pass(parts: Sequence[Part], depth: int, key: str) -> list[Stmt]:
     """One pass over the keys: count for level ``depth``, or store if there is none."""
-    store = depth == len(parts)
-    head = "store" if store else f"count{depth}"
-    coords = [f"now >> s{m} & (((KEY)1 << (s{m - 1} - s{m})) - 1)" if m else "now >> s0" for m in range(len(parts))]
-    lines = [
-        f"void {head}(void *const *a, const long *z, long n, const KEY *restrict key, INDEX *restrict out) {{",
-        "  (void)a, (void)z;",
-        *(f"  {line}" for line in declared(parts, depth)),
-        *(f"  const long {name} = z[{k}];" for k, name in enumerate(sizes)),
-        "  KEY last = n ? ~key[0] : 0;",
-        "  for (long k = 0; k < n; ++k) {",
-        "    const KEY now = key[k];",
-        *(f"    {line}" for line in entry(parts, depth, coords)),
-        f"    if (out) out[k] = p{len(parts) - 1};" if store else "",
-        "    last = now;",
-        "  }",
-        "}",
-        "",
-    ]
-    return "\n".join(lines)
+    shifts, masks = ([Var(names.array(1, name, m)) for m in range(len(parts))] for name in ("shift", "field"))
+    coords = [Bin("&", Bin(">>", Var("now"), shift), mask) for shift, mask in zip(shifts, masks, strict=True)]
+    turn: list[Stmt] = [Let("now", Load("key", Var("k")), type=f"unsigned {key}"), *entry(parts, depth, coords)]
+    if depth == len(parts):
+        turn.append(If(Var("place.given"), [Store("place", Var("k"), position(len(parts) - 1))]))
+    if "last" in used(turn):
+        turn.append(Set("last", Var("now")))
+    return [*declared(parts, depth, turn, key), For("k", ZERO, Var("n"), turn)]
 
 
-def declared(parts: Sequence[Part], depth: int) -> list[str]:
-    """Return the declarations of what :func:`entry` names."""
-    arrays = [(f"{name}{m}", ctype, m) for m, part in enumerate(parts) for name, ctype in part.arrays]
-    lines = [f"{ctype} *restrict {name} = a[{k}];" for k, (name, ctype, m) in enumerate(arrays) if m < depth]
-    return lines + [f"long p{m} = {-_counts_on(parts, m)}, rank{m} = 0;" for m in range(min(depth + 1, len(parts)))]
+def declared(parts: Sequence[Part], depth: int, turn: Sequence[Stmt], key: str) -> list[Stmt]:
+    """Return the statements that name what a turn changes: positions and ranks that count, and the last key.
+
+    No key has the highest bit, so the first one differs from -1.
+    """
+    uses = used(turn)
+    out: list[Stmt] = []
+    for m in range(min(depth + 1, len(parts))):
+        counts = [Let(position(m).name, Num(-1), True), Let(rank(m).name, ZERO, True)]
+        out += [let for let in counts if let.name in uses]
+    return [*out, Let("last", Num(-1), True, f"unsigned {key}")] if "last" in uses else out
 
 
-def entry(parts: Sequence[Part], depth: int, coords: Sequence[str], own: Sequence[str] = ()) -> list[str]:
+def position(m: int) -> Var:
+    """The position of an entry at level m of the target."""
+    return Var(names.local(1, m, "p"))
+
+
+def rank(m: int) -> Var:
+    """How many positions came before it, below the same parent."""
+    return Var(names.local(1, m, "rank"))
+
+
+def coordinate(m: int) -> Var:
+    """The coordinate of an entry at level m of the target."""
+    return Var(names.local(1, m, "i"))
+
+
+def parent(m: int) -> Expr:
+    """The position above level m."""
+    return position(m - 1) if m else ZERO
+
+
+def size(m: int) -> Expr:
+    """How many coordinates level m of the target has."""
+    return Var(names.array(1, "size", m))
+
+
+def place(part: Part, m: int) -> Expr:
+    """Return the position of an entry at level m, as the level says."""
+    known, arrays = walks.words(1, m, part.numbers, part.arrays)
+    return walks.read(part.at, {**known, "p": parent(m), "i": coordinate(m), "size": size(m), "rank": rank(m)}, arrays)
+
+
+def written(part: Part, m: int, i: Expr) -> list[Stmt]:
+    """Return what level m writes for coordinate i; nothing, if it stores none."""
+    if not part.write:
+        return []
+    known, arrays = walks.words(1, m, part.numbers, part.arrays)
+    known |= {"p": parent(m), "i": i, "at": position(m), "size": size(m), "rank": rank(m)}
+    return [walks.read_store(part.write, known, arrays)]
+
+
+def entry(parts: Sequence[Part], depth: int, coords: Sequence[Expr], own: Sequence[Stmt] = ()) -> list[Stmt]:
     """Return what is done with an entry of these coordinates: counted for level ``depth``, or stored if there is none.
 
     ``now`` and ``last`` are the keys of this entry and the last. Entries come in order; where those of the fibre don't,
-    its ``own`` lines count them or find their position.
+    its ``own`` statements count them or find their position.
     """
-    store, lines = depth == len(parts), []
+    store, out = depth == len(parts), list[Stmt]()
     for m, part in enumerate(parts[: min(depth + 1, len(parts))]):
-        parent = f"p{m - 1}" if m else "0"
-        names = {"p": parent, "i": f"i{m}", "at": f"p{m}", "size": f"n{m}", "rank": f"rank{m}"}
-        names |= {name: f"{name}{m}" for name in (*(a for a, _ in part.arrays), *part.numbers)}
-        new, above = _changes(parts, m), _changes(parts, m - 1)
-        lines.append(f"const long i{m} = {coords[m]};")
+        new = _changes(parts, m)
+        out.append(Let(coordinate(m).name, coords[m]))
         if own and m == fibre(parts):
-            lines += own
+            out += own
             continue
         if m == depth:
-            lines.append(f"++out[{parent} * n{m} + i{m}];" if part.counts == "entries" else f"out[{parent}] += {new};")
+            each = part.counts == "entries"
+            at = add(mul(parent(m), size(m)), coordinate(m)) if each else parent(m)
+            out.append(Store("out", at, ONE if each else new, "+="))
             continue
         if _counts_on(parts, m):
-            lines.append(f"p{m} += {new};")
+            out.append(Set(position(m).name, new, "+="))
         else:
             if "rank" in part.at:
-                first = f"{above} || k == 0" if m else "k == 0"
-                lines.append(f"rank{m} = {first} ? 0 : rank{m} + ({new});")
-            lines.append(f"p{m} = {named(part.at, names)};")
-        if store and part.write:
-            once = f"if ({new}) " if "^=" in part.write else ""  # else it may be written again for each entry
-            lines.append(f"{once}{named(part.write, names)};")
-    return lines
+                out += _ranked(parts, m)
+            out.append(Let(position(m).name, place(part, m)))
+        if store:
+            stores = written(part, m, coordinate(m))
+            once = "^=" in part.write and new != ONE  # all else may be written again for each entry
+            out += [If(new, stores)] if once else stores
+    return out
+
+
+def _ranked(parts: Sequence[Part], m: int) -> list[Stmt]:
+    """The rank starts again with each parent; without a branch, which would be a guess for each entry."""
+    first = _changes(parts, m - 1) if m else Bin("==", Var("k"), ZERO)
+    if not isinstance(first, Bin):
+        return [Set(rank(m).name, ZERO)]
+    same = Bin("==" if first.sign == "!=" else "!=", first.left, first.right)
+    return [Set(rank(m).name, Bin("&", add(rank(m), _changes(parts, m)), Bin("-", ZERO, same)))]
 
 
 def _counts_on(parts: Sequence[Part], m: int) -> bool:
@@ -131,11 +189,12 @@ def starts(part: Part) -> bool:
     return part.at == "pos[p] + rank" and "rank" not in part.write
 
 
-def _changes(parts: Sequence[Part], m: int) -> str:
+def _changes(parts: Sequence[Part], m: int) -> Expr:
     """Has an entry another position at level m than the last one? Below a level that merges none, each has."""
     if m < 0:
-        return "0"
+        return ZERO
     seen = m if all(part.merges for part in parts[: m + 1]) else max(fibre(parts), m)
     if seen == len(parts) - 1:
-        return "1"  # no entry is there twice
-    return f"(now >> s{seen}) != (last >> s{seen})"
+        return ONE  # no entry occurs twice
+    shift = Var(names.array(1, "shift", seen))
+    return Bin("!=", Bin(">>", Var("now"), shift), Bin(">>", Var("last"), shift))

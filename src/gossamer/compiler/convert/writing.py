@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer.compiler.convert import writers
+from gossamer.compiler.convert.layout import C_INDEX, INT32, Layout, Target
 from gossamer.compiler.convert.memory import in_large_pages
-from gossamer.compiler.convert.reading import C_INDEX, INT32, Layout, Target
 from gossamer.formats.levels import Level
 
 
@@ -30,28 +29,18 @@ class Restacked(NamedTuple):
 
 
 class Made(NamedTuple):
-    """Arrays that are made so far, by name and level; the integers of levels; each level's parents; places in all."""
+    """What is made so far: arrays and integers by their names in nests, each level's parents, places in all."""
 
     arrays: dict[str, Tensor]
     known: dict[str, int]
     above: list[int]
     places: int
 
-    def pointers(self, parts: Sequence[writers.Part]) -> Any:
-        """Return the arrays in the order in which C takes them; those of levels below are not made yet."""
-        names = [f"{name}{m}" for m, part in enumerate(parts) for name, _ in part.arrays]
-        held = [self.arrays[name].data_ptr() if name in self.arrays else 0 for name in names]
-        return (ctypes.c_void_p * max(len(held), 1))(*held)
-
-    def integers(self, names: Sequence[str]) -> Any:
-        """Return integers in the order in which C takes them."""
-        return (ctypes.c_long * len(names))(*(self.known.get(name, 0) for name in names))
-
     def kept(self, target: Target) -> dict[str, Tensor]:
         """Return the arrays that stay, once they are written and what was written is found to keep its promises."""
         found: dict[str, Tensor] = {}
         for m, (level, size) in enumerate(zip(target.stack, target.sizes, strict=True)):
-            own = {name: self.arrays[f"{name}{m}"] for name in level.arrays}
+            own = {name: self.arrays[f"B.{name}{m}"] for name in level.arrays}
             level.stored(own, self.above[m], size)
             found |= {f"{name}{m}": array for name, array in own.items()}
         return found
@@ -66,9 +55,7 @@ def prepared(
 ) -> Made:
     """Make the arrays of a target: ``count`` is asked to count for a level, ``entries`` how many there are."""
     target = layout.target
-    known = {f"n{m}": size for m, size in enumerate(target.sizes)}
-    known |= {f"s{m}": shift for m, shift in enumerate(layout.shifts)}
-    made = Made({}, known, [], 1)
+    made = Made({}, layout.integers, [], 1)
     for m, (level, size, part) in enumerate(zip(target.stack, target.sizes, parts, strict=True)):
         parents, counts = made.places, torch.zeros(0, dtype=dtype)
         level.check_sizes(parents, size)
@@ -78,8 +65,8 @@ def prepared(
             counts = torch.zeros(parents * (size if part.counts == "entries" else 1), dtype=dtype)
             count(m, counts, made)
         own = level.prepare(counts, parents, size, dtype)
-        made.known.update({f"{name}{m}": value for name, value in level.numbers(own).items()})
-        made.arrays.update({f"{name}{m}": in_large_pages(array) for name, array in own.items()})
+        made.known.update({f"B.{name}{m}": value for name, value in level.numbers(own).items()})
+        made.arrays.update({f"B.{name}{m}": in_large_pages(array) for name, array in own.items()})
         made.above.append(parents)
         made = made._replace(places=level.positions(own, parents, size))
     return made

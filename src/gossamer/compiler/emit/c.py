@@ -1,22 +1,21 @@
 """From a loop nest to C.
 
 Plain C for the compiler to optimise, except in two places where it would not: a loop in strips keeps its sums in
-vectors (and repeats the loops inside for each strip), and sums have vectors of partial sums
-(``emit.sums``). Integers are 64 bits wide.
+vectors (``emit.strips``), and sums have vectors of partial sums (``emit.sums``). Integers are 64 bits wide.
 """
 
 from __future__ import annotations
 
-from gossamer.compiler.emit import sums
-from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
-from gossamer.compiler.emit.names import Names
-from gossamer.compiler.language.functions import FUNCTIONS
+from gossamer.compiler.emit import strips, sums
+from gossamer.compiler.emit.lanes import Lanes, NotLinear
+from gossamer.compiler.emit.text import Text
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,
     Acc,
     Append,
     Bin,
+    Blank,
     Call,
     Drain,
     Expr,
@@ -28,39 +27,25 @@ from gossamer.compiler.loops.nest import (
     Load,
     Nest,
     Num,
+    Prefetch,
     Scatter,
     Set,
     Stmt,
+    Stop,
     Store,
     Var,
     While,
 )
 
-_STRIPS = ((8, 64), (4, 64), (2, 64), (1, 64), (1, 32), (1, 16))  # vectors in a strip, and bytes of one; then lanes
 
-
-def adds(body: list[Stmt]) -> bool:
-    """Is something added to a sum here, outside the loops in there?"""
-    return any(
-        (isinstance(s, Into) and s.sign == "+=") or (isinstance(s, If) and (adds(s.body) or adds(s.other)))
-        for s in body
-    )
-
-
-class Writer:
+class Writer(Text):
     """Writes the function of one nest."""
 
     def __init__(self, nest: Nest) -> None:
-        self.nest = nest
-        self.suffix = "f" if nest.value == "float" else ""
-        self.name = Names(nest.indices)
+        super().__init__(nest)
         self.rows = (names.OUT_CRD, "int") in nest.arrays  # else entries are appended by their number, which is longer
-        self.lines: list[str] = []
         self.lanes: Lanes | None = None
-        self.depth = 1
-
-    def put(self, text: str) -> None:
-        self.lines.append("  " * self.depth + text)
+        self.only: strips.Strip | None = None  # the size of strip that all columns fit in, in a version for that
 
     # -- expressions
 
@@ -72,25 +57,8 @@ class Writer:
         if isinstance(e, Load):
             return f"{self.name.array(e.array)}[{self.expr(e.index)}]"
         if isinstance(e, Call):
-            return FUNCTIONS[e.name].c.format(*(f"({self.expr(a)})" for a in e.args), f=self.suffix)
-        left, right = self.expr(e.left), self.expr(e.right)
-        if e.sign in ("min", "max"):
-            return f"({left} {'<' if e.sign == 'min' else '>'} {right} ? {left} : {right})"
-        if isinstance(e.right, Var) and e.sign == "/" and e.right.name.endswith(".size"):
-            right = f"(real){right}"
-        return f"({left} {e.sign} {right})"
-
-    def number(self, e: Num) -> str:
-        if isinstance(e.value, int):
-            return str(e.value)
-        if e.value in (float("inf"), float("-inf")):
-            return f"{'-' if e.value < 0 else ''}{self.infinity()}"
-        return f"((real){e.value!r})"
-
-    def infinity(self) -> str:
-        if self.nest.value in ("float", "double"):
-            return "__builtin_inf()"
-        return "2147483647" if self.nest.value == "int" else "9223372036854775807"
+            return self.call(e, [self.expr(a) for a in e.args])
+        return self.binary(e, self.expr(e.left), self.expr(e.right))
 
     def step(self, e: Expr) -> int:
         """How far an index moves from lane to lane."""
@@ -138,21 +106,15 @@ class Writer:
 
     # -- statements
 
-    def block(self, body: list[Stmt]) -> None:
-        self.depth += 1
-        for s in body:
-            self.statement(s)
-        self.depth -= 1
-
     def statement(self, s: Stmt) -> None:
         if isinstance(s, For):
             self.loop(s)
         elif isinstance(s, While):
             self.put(f"while ({self.expr(s.condition)}) {{")
             self.block(s.body)
-            if self.lanes and self.nest.long and adds(s.body):
+            if self.lanes and self.nest.long and strips.adds(s.body):
                 self.put(f"  ++{self.name(names.ACC)}_turns;")
-                self.end_block()
+                strips.end_block(self)
             self.put("}")
         elif isinstance(s, If):
             self.put(f"if ({self.expr(s.condition)}) {{")
@@ -176,7 +138,7 @@ class Writer:
         if isinstance(s, Let):
             if self.lanes:
                 self.lanes.moves[s.name] = self.step(s.value)
-            self.put(f"{'' if s.varies else 'const '}long {self.name(s.name)} = {self.expr(s.value)};")
+            self.put(f"{'' if s.varies else 'const '}{s.type} {self.name(s.name)} = {self.expr(s.value)};")
         elif isinstance(s, Set):
             self.put(f"{self.name(s.name)} {s.sign} {self.expr(s.value)};")
         elif isinstance(s, Find):
@@ -188,6 +150,12 @@ class Writer:
         elif isinstance(s, Append):
             self.put(f"if (out) {{ out_crd[out_n] = {self.expr(s.coord)}; out[out_n] = {self.expr(s.value)}; }}")
             self.put("++out_n;")
+        elif isinstance(s, Blank):
+            self.put(f"const long {self.name(s.name)} = BLANK(&{self.name.array(s.array)}[{self.expr(s.index)}]);")
+        elif isinstance(s, Stop):
+            self.put("break;")
+        elif isinstance(s, Prefetch):
+            self.put(f"__builtin_prefetch(&{self.name.array(s.array)}[{self.expr(s.index)}], 1);")
         elif isinstance(s, Acc):
             self.accumulator(s)
         elif isinstance(s, Into):
@@ -212,8 +180,7 @@ class Writer:
         if s.sign != "+=":
             if self.lanes:
                 raise NotLinear
-            acc, better = self.name(s.name), ">" if s.sign == "max=" else "<"
-            self.put(f"{{ const real x_ = {self.expr(s.value)}; if (x_ {better} {acc} || x_ != x_) {acc} = x_; }}")
+            self.put(self.extreme(self.name(s.name), s.sign, self.expr(s.value)))
         elif self.lanes:
             for u in range(self.lanes.count):
                 self.put(f"{self.name(s.name)}_{u} += {self.vector(s.value, u)};")
@@ -227,7 +194,7 @@ class Writer:
         if self.lanes.open:  # a long sum has blocks before its last one
             acc, self.lanes.open = self.name(self.lanes.open), ""
             added = " ".join(f"{acc}_{u} += {acc}_{u}_before;" for u in range(self.lanes.count))
-            self.put(f"if ({acc}_blocks) {{ {added} }}")
+            self.put(f"if (__builtin_expect({acc}_blocks, 0)) {{ {added} }}")
         if self.step(s.index) != 1:
             raise NotLinear
         lanes, index = self.lanes, self.expr(s.index)
@@ -238,12 +205,12 @@ class Writer:
     # -- loops
 
     def loop(self, s: For) -> None:
-        if s.role == "strip" and self.lanes is None and self.strips(s):
+        if strips.write(self, s) or (self.lanes is None and sums.write(self, s)):
             return
-        if self.lanes is None and sums.write(self, s):
-            return
-        if self.lanes is not None and self.nest.long and self.blocks(s):
-            return
+        self.turns(s)
+
+    def turns(self, s: For) -> None:
+        """Write the turns of a loop."""
         var, begin, end = self.name(s.var), self.expr(s.begin), self.expr(s.end)
         if s.role in ("units", "parts"):
             base = "" if begin == "0" else f"{begin} + "
@@ -254,57 +221,10 @@ class Writer:
             self.depth -= 1
             self.block(s.body)
             if self.nest.appends:
-                self.put("  if (done) done[unit] = out_n - start[unit];")
+                self.put("  if (done) { done[unit] = out_n - start[unit]; if (out) start[unit + 1] = out_n; }")
         else:
+            if s.role == "unroll":
+                self.lines.append("#pragma GCC unroll 4")
             self.put(f"for (long {var} = {begin}, {var}_stop = {end}; {var} < {var}_stop; ++{var}) {{")
             self.block(s.body)
         self.put("}")
-
-    def blocks(self, s: For) -> bool:
-        """Write a sum in lanes block by block, if it may be long: else its error would grow with its length."""
-        if not adds(s.body) or (isinstance(s.begin, Num) and isinstance(s.end, Num)):
-            return False
-        var = self.name(s.var)
-        self.put(f"for (long {var} = {self.expr(s.begin)}, {var}_end = {self.expr(s.end)}; {var} < {var}_end;) {{")
-        self.put(f"  const long {var}_stop = {var}_end - {var} > {sums.BLOCK} ? {var} + {sums.BLOCK} : {var}_end;")
-        self.put(f"  {self.name(names.ACC)}_turns += {var}_stop - {var};")
-        self.put(f"  for (; {var} < {var}_stop; ++{var}) {{")
-        self.depth += 1
-        self.block(s.body)
-        self.depth -= 1
-        self.put("  }")
-        self.end_block()
-        self.put("}")
-        return True
-
-    def end_block(self) -> None:
-        """Put the sums in lanes aside once they are of many turns."""
-        assert self.lanes is not None
-        acc = self.name(names.ACC)
-        self.put(f"  if ({acc}_turns >= {sums.BLOCK}) {{")
-        for u in range(self.lanes.count):
-            self.put(f"    if ({acc}_blocks) {acc}_{u}_before += {acc}_{u}; else {acc}_{u}_before = {acc}_{u};")
-            self.put(f"    {acc}_{u} = ({self.lanes.type}){{0}};")
-        self.put(f"    {acc}_blocks = 1, {acc}_turns = 0;")
-        self.put("  }")
-
-    def strips(self, s: For) -> bool:
-        """Write a loop for each size of strip; if an index does not allow it, write nothing and say so."""
-        mark, size, var = len(self.lines), BYTES[self.nest.value], self.name(s.var)
-        self.put(f"{{ long {var} = 0; const long {var}_stop = {self.expr(s.end)};")
-        try:
-            for count, width in _STRIPS:
-                lanes = width // size
-                self.lanes = Lanes(s.var, lanes, count)
-                self.put(f"for (; {var} + {lanes * count} <= {var}_stop; {var} += {lanes * count}) {{")
-                self.block(s.body)
-                self.put("}")
-        except NotLinear:
-            del self.lines[mark:]
-            return False
-        finally:
-            self.lanes = None
-        self.put(f"for (; {var} < {var}_stop; ++{var}) {{")
-        self.block(s.body)
-        self.put("} }")
-        return True

@@ -13,10 +13,10 @@ def arrays(program: Program) -> tuple[tuple[str, str], ...]:
     for k, o in enumerate(program.operands):
         if isinstance(o, Stack):
             out += [(names.array(k, a, level.number), ctype) for level in o.levels for a, ctype in level.arrays]
-        out.append((names.values(k), program.value))
+        out.append((names.values(k), "real" if k in program.sums else program.value))
     kind = program.output.kind
     if kind in ("dense", "pattern"):
-        return (*out, (names.OUT, program.value))
+        return (*out, (names.OUT, program.value), *(((names.PART, "real"),) if program.pieces else ()))
     crd = "int" if kind == "rows" else "long"
     return (*out, (names.OUT_CRD, crd), (names.OUT, program.value), (names.OUT_COUNT, "long"))
 
@@ -32,6 +32,8 @@ def sizes(program: Program) -> tuple[str, ...]:
     if program.output.kind == "dense":
         found.append(names.TOTAL)
         found += [names.stride(names.OUT, d) for d, v in enumerate(program.output.vars) if v != program.output.unit]
+    if program.pieces:
+        found += [names.stride(names.PART, d) for d, v in enumerate(program.free) if v != program.output.unit]
     return tuple(found)
 
 

@@ -3,7 +3,7 @@
 SHARE = """\
 typedef void (*task_t)(long, long, void *);
 typedef int (*pool_t)(long, long, long, task_t, void *);
-struct job { void *const *a; const long *z, *start; long *done; long units, chunks, next, failed; };
+struct job { void *const *a; const long *z; long *start, *done; long units, chunks, next, failed; };
 
 /* the first unit of chunk c, so that chunks have about as much work; weights count the work before a unit */
 static long cut(const struct job *j, const WEIGHT *weights, long c) {
@@ -34,15 +34,42 @@ static void work_{name}(long begin, long end, void *p) {{
   }}
   ws_free(&ws);
 }}
-long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, const long *start, long *done) {{
+long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const long *z, long *start, long *done) {{
   struct job j = {{a, z, start, done, units_{name}(a, z), chunks, 0, 0}};
   if (j.chunks > j.units) j.chunks = j.units > 1 ? j.units : 1;
+{parts}\
   if (threads < 2 || j.chunks < 2) work_{name}(0, 1, &j); else pool(0, threads, 1, work_{name}, &j);
+{joined}\
   if (j.failed) return -1;
   long total = 0;
   if (done) for (long u = 0; u < j.units; ++u) total += done[u];
   return total;
 }}
+"""
+
+#: Bytes of the results of all chunks up to which they are on the stack, and added up before the kernel returns.
+JOINED = 1 << 14
+
+# A result for each chunk: small ones together, in the order of the chunks, in more bits than they have.
+PARTS = """\
+  const long each = z[{total}], joins = j.chunks > 1 && j.chunks * each * (long)sizeof(real) <= {limit};
+  real parts[joins ? j.chunks * each : 1];
+  void *own[{arrays}];
+  if (joins) {{
+    __builtin_memset(parts, 0, j.chunks * each * sizeof(real));
+    __builtin_memcpy(own, a, sizeof own);
+    own[{out}] = parts, j.a = own;
+  }}
+"""
+
+JOIN = """\
+  if (joins) {{
+    for (long t = 0; t < each; ++t) {{
+      {sum} s = 0;
+      for (long c = 0; c < j.chunks; ++c) s += parts[c * each + t];
+      ((real *)a[{out}])[t] = s;
+    }}
+  }}
 """
 
 FIND = """\
@@ -55,6 +82,15 @@ FIND = """\
     }} \\
     if (name < (stop) && array[name] != want_) name = (stop); }}
 """.replace("{{", "{").replace("}}", "}")
+
+# A lane that is loaded by itself: gcc would load indices as vectors, take them apart, or use instructions that gather,
+# all of them slower.
+LANE = """\
+#if defined(__x86_64__) && defined(__GNUC__)
+#define LANE(e) ({ real lane_ = (e); __asm__("" : "+x"(lane_)); lane_; })
+#else
+#define LANE(e) (e)
+#endif"""
 
 SHUFFLES = """\
 #if defined(__has_builtin)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gossamer.compiler.emit.c import Writer
 
 BLOCK = 4096  # turns of a loop that are summed together
+WIDE = 4 * BLOCK  # the same where lanes are four times as many
 MOST = 8  # vectors of a row that stay in registers
 
 
@@ -51,11 +52,11 @@ def write(w: Writer, s: For) -> bool:
 
 def _contiguous(w: Writer, s: For, last: Into) -> bool:
     lanes = 64 // BYTES[w.nest.value]
-    w.lanes = Lanes(s.var, lanes, 2)
+    w.lanes = Lanes(s.var, lanes, 4)
     try:
         if not w.varies(last.value):
             return False
-        values = [w.vector(last.value, u) for u in range(2)]
+        values = [w.vector(last.value, u) for u in range(4)]
     except NotLinear:
         return False
     finally:
@@ -63,29 +64,47 @@ def _contiguous(w: Writer, s: For, last: Into) -> bool:
     v, q, name = f"v{lanes}", w.name(s.var), w.name(last.name)
 
     def write() -> None:
-        w.put(f"{v} {name}_0 = {{0}}, {name}_1 = {{0}};")
-        w.put(f"for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
-        w.put(f"  {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
+        w.put(f"{v} {', '.join(f'{name}_{u} = {{0}}' for u in range(4))};")
+        w.put(f"for (; {q} + {4 * lanes} <= {q}_stop; {q} += {4 * lanes}) {{")
+        for u in range(4):
+            w.put(f"  {name}_{u} += {values[u]};")
+        w.put("}")
         w.put(f"for (; {q} + {lanes} <= {q}_stop; {q} += {lanes}) {name}_0 += {values[0]};")
-        w.put(f"{name} += {v}_sum({name}_0 + {name}_1);")
+        w.put(f"{name} += {v}_sum(({name}_0 + {name}_1) + ({name}_2 + {name}_3));")
         w.put(f"for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(last.value)};")
 
-    _blocks(w, s, write)
+    _blocks(w, s, write, WIDE)
     return True
 
 
-def _blocks(w: Writer, s: For, write: Callable[[], None]) -> None:
+def _blocks(w: Writer, s: For, write: Callable[[], None], block: int = BLOCK) -> None:
     """Write a sum; one that may be long as one of short sums, so that its error stays small."""
     q = w.name(s.var)
     begin, end = ("lo", "hi") if s.role == "parts" else (w.expr(s.begin), w.expr(s.end))  # of a chunk, or all
     if w.nest.long:
         w.put(f"for (long {q} = {begin}, {q}_end = {end}; {q} < {q}_end;) {{")
-        w.put(f"  const long {q}_stop = {q}_end - {q} > {BLOCK} ? {q} + {BLOCK} : {q}_end;")
+        w.put(f"  const long {q}_stop = {q}_end - {q} > {block} ? {q} + {block} : {q}_end;")
     else:
         w.put(f"{{ long {q} = {begin}; const long {q}_stop = {end};")
     w.depth += 1
     write()
     w.depth -= 1
+    w.put("}")
+
+
+def _blocks_before(w: Writer, s: For, write: Callable[[], None]) -> None:
+    """Write a sum that may be long, but seldom is: blocks only where there is more than one, then the rest."""
+    q = w.name(s.var)
+    begin, end = ("lo", "hi") if s.role == "parts" else (w.expr(s.begin), w.expr(s.end))
+    w.put(f"{{ long {q} = {begin}; const long {q}_end = {end};")
+    w.put(f"while (__builtin_expect({q}_end - {q} > {BLOCK}, 0)) {{")
+    w.depth += 1
+    w.put(f"const long {q}_stop = {q} + {BLOCK};")
+    write()
+    w.depth -= 1
+    w.put("}")
+    w.put(f"const long {q}_stop = {q}_end;")
+    write()
     w.put("}")
 
 
@@ -235,15 +254,23 @@ def _gathered(w: Writer, s: For, last: Into) -> bool:
         w.lanes = None
     q, name, v = w.name(s.var), w.name(last.name), f"v{lanes}"
 
-    def write() -> None:
-        w.put(f"{v} {name}_0 = {{0}}, {name}_1 = {{0}};")
-        w.put(f"for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
-        w.put(f"  {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-        w.put(f"if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
-        w.put(f"for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(value)};")
-        w.put(f"{name} += {v}_sum({name}_0 + {name}_1);")
+    def write() -> None:  # short rows have no vectors to add up, and none of their terms is made wider
+        w.put(f"real {name}_rest = 0;")
+        w.put(f"if ({q} + {lanes} <= {q}_stop) {{")
+        w.put(f"  {v} {name}_0 = {{0}}, {name}_1 = {{0}};")
+        w.put(f"  for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
+        w.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
+        w.put(f"  if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
+        w.put(f"  {name}_rest = {v}_sum({name}_0 + {name}_1);")
+        w.put("}")
+        w.put("#pragma GCC unroll 1")
+        w.put(f"for (; {q} < {q}_stop; ++{q}) {{")
+        w.put(f'  __asm__("" : "+r"({q}));')  # else gcc gathers lanes here too, and asks each row if it has enough
+        w.put(f"  {name}_rest += {w.expr(value)};")
+        w.put("}")
+        w.put(f"{name} += {name}_rest;")
 
-    _blocks(w, s, write)
+    _blocks_before(w, s, write) if w.nest.long else _blocks(w, s, write)
     return True
 
 
@@ -260,7 +287,7 @@ def _gather(w: Writer, e: Expr, u: int) -> str:
             w.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))}))
             for x in range(lanes.width)
         ]
-        return f"(({lanes.type}){{{', '.join(each)}}})"
+        return f"(({lanes.type}){{{', '.join(f'LANE({x})' for x in each)}}})"
     if not isinstance(e, Bin) or e.sign not in ("+", "-", "*"):
         raise NotLinear
     return f"({_gather(w, e.left, u)} {e.sign} {_gather(w, e.right, u)})"

@@ -34,7 +34,7 @@ def function(nest: Nest, name: str) -> str:
     writer.depth += 1
     if nest.units is None and nest.appends:
         writer.put("if (done) done[0] = out_n - start[0];")
-    signature = "void *const *a, const long *z, long lo, long hi, long chunk, const long *start, long *done, ws_t *ws"
+    signature = "void *const *a, const long *z, long lo, long hi, long chunk, long *start, long *done, ws_t *ws"
     unused = "  (void)lo, (void)hi, (void)chunk, (void)start, (void)done, (void)ws, (void)z;"
     body = "\n".join([f"static void {name}({signature}) {{", unused, *writer.lines, "}"])
     return f"{body}\n{_units(nest, name)}\n{_run(nest, name)}"
@@ -58,7 +58,12 @@ def _units(nest: Nest, name: str) -> str:
 def _run(nest: Nest, name: str) -> str:
     position = {array: i for i, (array, _) in enumerate(nest.arrays)}
     weights = f"j->a[{position[nest.weights]}]" if nest.weights else "(void *)0"
-    return prelude.RUN.format(name=name, weights=weights)
+    parts = joined = ""
+    if nest.parts:
+        known = {"out": position[names.OUT], "total": nest.sizes.index(names.TOTAL), "arrays": len(nest.arrays)}
+        parts = prelude.PARTS.format(limit=prelude.JOINED, **known)
+        joined = prelude.JOIN.format(sum=_SUMS[nest.value], **known)
+    return prelude.RUN.format(name=name, weights=weights, parts=parts, joined=joined)
 
 
 def source(nests: dict[str, Nest]) -> str:
@@ -77,6 +82,7 @@ def source(nests: dict[str, Nest]) -> str:
         parts.append(
             f"typedef real v{width} __attribute__((vector_size({width * align}), aligned({align}), may_alias));"
         )
+    parts += [prelude.LANE if main.value in ("float", "double") else "#define LANE(e) (e)"]
     parts += [prelude.SHUFFLES, _horizontal(main.value)]
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))

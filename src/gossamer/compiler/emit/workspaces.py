@@ -87,7 +87,7 @@ static inline long ws_append(ws_t *w, int *crd, real *out) {
 DENSE_WORKSPACE = (
     MEMORY
     + """\
-typedef struct { real *val; _Bool *used, *seen; int *list; long size; int failed; } ws_t;
+typedef struct { real *val; _Bool *used, *seen; int *list; long size; int failed, any; } ws_t;
 static void ws_open(ws_t *w, long size) {
   if (w->val) return;
   w->size = size, w->val = calloc(size + 64, sizeof(real)), w->used = calloc(size + 64, 1);
@@ -95,7 +95,7 @@ static void ws_open(ws_t *w, long size) {
   w->failed = !w->val || !w->used || !w->seen || !w->list;
 }
 static void ws_free(ws_t *w) { free(w->val), free(w->used), free(w->seen), free(w->list); }
-static inline void ws_mark(ws_t *w, long i) { w->used[i] = 1, w->seen[i >> 6] = 1; }
+static inline void ws_mark(ws_t *w, long i) { w->used[i] = 1, w->seen[i >> 6] = 1, w->any = 1; }
 static inline void ws_add(ws_t *w, long i, real v) {
   w->val[i] += v;
   ws_mark(w, i);
@@ -119,7 +119,7 @@ static inline unsigned long ws_bits(ws_t *w, long b) {
   return bits;
 }
 #define EACH_WORD(w, b, ...) \\
-  for (long s_ = 0, words_ = (w)->size >> 6; s_ <= words_; s_ += 8) { \\
+  if ((w)->any) for (long s_ = (w)->any = 0, words_ = (w)->size >> 6; s_ <= words_; s_ += 8) { \\
     unsigned long bytes_; \\
     __builtin_memcpy(&bytes_, (w)->seen + s_, 8); \\
     if (!bytes_) continue; \\
@@ -241,6 +241,25 @@ static long ws_count(ws_t *w) {
     __VA_ARGS__ \\
   } \\
   ws_clear(w);
+"""
+)
+
+# Coordinates without values, a bit each. For nests that one thread runs.
+BITS_WORKSPACE = (
+    MEMORY
+    + """\
+typedef struct { unsigned long *bits; long size; } ws_t;
+static int ws_open(ws_t *w, long size) { w->size = size, w->bits = calloc(size / 64 + 1, 8); return !w->bits; }
+static void ws_free(ws_t *w) { free(w->bits); }
+static inline void ws_mark(ws_t *w, long i) { w->bits[i >> 6] |= 1ul << (i & 63); }
+#define DRAIN(w, coord, value, ...) \\
+  for (long b_ = 0; b_ * 64 < (w)->size; ++b_) { \\
+    for (unsigned long bits_ = (w)->bits[b_]; bits_; bits_ &= bits_ - 1) { \\
+      const long coord = b_ * 64 + __builtin_ctzl(bits_); \\
+      __VA_ARGS__ \\
+    } \\
+    (w)->bits[b_] = 0; \\
+  }
 """
 )
 

@@ -1,13 +1,16 @@
 """The meaning of index notation: a statement on dense tensors, by broadcasting over all indices. Slow, and the oracle.
 
 A sum over an index takes in the terms that have it, and no others: ``"ij,j + i -> i"`` is A b + c, not A b + n c. So it
-goes down the tree: into those sides of a sum that have the index, into the one factor that has it, and stops
-where two factors have it or at a function. Maxima, minima and means are of the whole expression.
+goes down the tree: into those sides of a sum that have the index, and into the one factor that has it. Where two
+factors have it, they are multiplied out first: ``"(i + ij) * (ij + i) -> i"`` is the sum of four products, one of which
+has no j. It stops at a function. Maxima, minima and means are of the whole expression.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import add
 
 from torch import Tensor
 
@@ -47,8 +50,8 @@ def interpret(statement: Statement, tensors: Sequence[Tensor]) -> Tensor:
     value = evaluate(statement.tree, views)
     value = value.expand([1, *(sizes[v] if v in inside or v in statement.output else 1 for v in every)])
     over = tuple(every.index(v) + 1 for v in left)
-    reduce = "mean" if statement.reduce == "mean" else f"a{statement.reduce}"
-    value = getattr(value, reduce)(over, keepdim=True) if over else value
+    by = "mean" if statement.reduce == "mean" else f"a{statement.reduce}"
+    value = getattr(value, by)(over, keepdim=True) if over else value
     return value.reshape([sizes[v] for v in statement.output]).clone()
 
 
@@ -98,6 +101,10 @@ class _Sums:
     def value(self, tree: Tree, over: frozenset[str]) -> Tensor:
         """The tree, summed over those of the indices that it has."""
         over &= self.indices(tree)
+        if isinstance(tree, Op) and tree.name == "*" and over & self.indices(tree.args[0]) & self.indices(tree.args[1]):
+            products = _multiplied_out(tree)
+            if len(products) > 1:
+                return reduce(add, (self.value(product, over) for product in products))
         inside = [frozenset[str]()] * (len(tree.args) if isinstance(tree, Op) else 0)
         if isinstance(tree, Op) and tree.name in ("+", "-", "neg"):
             inside = [over] * len(tree.args)
@@ -111,3 +118,14 @@ class _Sums:
             found = evaluate(tree, self.views)
         dims = [self.axis[v] for v in sorted(over)]
         return found.sum(dims, keepdim=True) if dims else found
+
+
+def _multiplied_out(tree: Tree) -> list[Tree]:
+    """Return the products whose sum a tree is; what stands inside a function stays there."""
+    if not isinstance(tree, Op) or tree.name not in ("+", "-", "neg", "*"):
+        return [tree]
+    sides = [_multiplied_out(arg) for arg in tree.args]
+    if tree.name == "*":
+        return [Op("*", (a, b)) for a in sides[0] for b in sides[1]]
+    minus: list[Tree] = [Op("neg", (t,)) for t in sides[-1]]
+    return minus if tree.name == "neg" else [*sides[0], *(minus if tree.name == "-" else sides[1])]

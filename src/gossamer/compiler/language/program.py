@@ -113,6 +113,14 @@ class Program:
     outside: tuple[str, ...] = ()  # loops that each thread runs around its own part of the shared one: tiles
     long: bool = False  # may a sum have very many terms?
     turns: tuple[tuple[str, int], ...] = ()  # loops whose number of turns is known when the kernel is built
+    lead: int = -1  # the operand that is walked wherever it can be, while others are searched; -1: all are walked
+    pieces: bool = False  # are the rows of the lead cut into pieces, whose sums are to be added up?
+    sums: tuple[int, ...] = ()  # operands whose values are sums of pieces, in the type of sums
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Indices of the output that the lead does not have: what the sum of a piece is an array over."""
+        return tuple(v for v in self.output.vars if v not in self.operands[self.lead].vars)
 
     @property
     def root(self) -> int:

@@ -60,6 +60,8 @@ def _types(statement: Statement, given: tuple[torch.dtype, ...]) -> Types:
             result = torch.int64
         elif dtype == torch.bool:
             raise TypeError(f"{statement}: bools can't be contracted, as in torch.einsum: convert with .int()")
+    if statement.reduce in ("max", "min") and dtype in _SMALL and isinstance(statement.tree, Op):
+        return Types(None, result)  # a maximum of what would wrap around is not that of more bits
     return Types(_computed(statement.tree, given, dtype, result), result)
 
 

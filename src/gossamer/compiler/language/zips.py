@@ -39,8 +39,8 @@ def zipped(statement: Statement, patterns: Sequence[int]) -> Split | None:
     if len(used) == len(statement.inputs) and statement.output in (own, ()):
         return None
     inner = Statement((own,) * len(used), own, renumber(part, {k: n for n, k in enumerate(used)}))
-    left = [k for k in operands(statement.tree) if k not in used]
     whole = _put(statement.tree, part, Access(-1))
+    left = [k for k in operands(whole) if k >= 0]  # an operand of the part may stand elsewhere, too
     inputs = (*(statement.inputs[k] for k in left), own)
     tree = renumber(whole, {-1: len(left), **{k: n for n, k in enumerate(left)}})
     return Split((Part(inner, tuple(used)),), Statement(inputs, statement.output, tree, statement.reduce), (*left, -1))

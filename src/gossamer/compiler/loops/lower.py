@@ -18,7 +18,7 @@ from gossamer.compiler.language.algebra import needed, operands, without
 from gossamer.compiler.language.program import Program, Stack
 from gossamer.compiler.language.tree import ZERO as NOTHING
 from gossamer.compiler.language.tree import Access, Tree
-from gossamer.compiler.loops import names, results
+from gossamer.compiler.loops import names, results, walks
 from gossamer.compiler.loops.merge import Iterator, merge
 from gossamer.compiler.loops.nest import (
     ONE,
@@ -41,7 +41,6 @@ from gossamer.compiler.loops.nest import (
     Var,
     add,
     mul,
-    read,
 )
 
 
@@ -128,6 +127,7 @@ class Lowering:
             return self.finish(s)
         var = program.order[d]
         its = [self.iterator(k, s) for k in operands(s.tree) if self.walks(k, var, s)]
+        its = [it for it in its if it.operand == program.lead] or its
         points = needed(s.tree, frozenset(it.operand for it in its))
         if its and d < program.settled:
             self.covered = False
@@ -179,18 +179,7 @@ class Lowering:
         assert isinstance(stack, Stack)
         depth, p = s.at[k]
         level = stack.levels[depth]
-        arrays = {a: names.array(k, a, level.number) for a, _ in level.arrays}
-        known: dict[str, Expr] = {n: Var(names.array(k, n, level.number)) for n in level.numbers}
-        known |= {"p": p, "size": Var(names.size(level.var)), "q": Var(names.local(k, level.number, "q"))}
-        w = level.walk
-        at = read(w.at, known, arrays)
-
-        def expression(text: str) -> Callable[[Expr], Expr]:
-            return lambda where: read(text, {**known, "at": where}, arrays)
-
-        real = expression(w.real) if w.real else None
-        begin, end = read(w.begin, known, arrays), read(w.end, known, arrays)
-        return Iterator(k, level.number, begin, end, at, expression(w.coord), real)
+        return walks.iterator(k, level, p, Var(names.size(level.var)))
 
     def resolve(self, s: State, then: Then) -> list[Stmt]:
         """Follow every index and position that is known by now, then continue."""
@@ -218,8 +207,7 @@ class Lowering:
         assert isinstance(stack, Stack)
         depth, p = s.at[k]
         level = stack.levels[depth]
-        known: dict[str, Expr] = {"p": p, "size": Var(names.size(level.var)), "i": Var(level.var)}
-        value = read(level.walk.locate, known, {})
+        value = walks.located(level, p, Var(names.size(level.var)), Var(level.var))
         if isinstance(value, Var):
             return self.resolve(s._replace(at={**s.at, k: (depth + 1, value)}), then)
         own = names.local(k, level.number, "p")

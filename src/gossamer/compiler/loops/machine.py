@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     Acc,
     Append,
+    Blank,
     Call,
     Drain,
     Expr,
@@ -26,9 +28,11 @@ from gossamer.compiler.loops.nest import (
     Load,
     Nest,
     Num,
+    Prefetch,
     Scatter,
     Set,
     Stmt,
+    Stop,
     Store,
     Var,
     While,
@@ -38,9 +42,14 @@ _SIGNS: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "%": lambda a, b: a % b,
     "<": lambda a, b: int(a < b), "<=": lambda a, b: int(a <= b), ">": lambda a, b: int(a > b),
     ">=": lambda a, b: int(a >= b), "==": lambda a, b: int(a == b), "!=": lambda a, b: int(a != b),
-    "&&": lambda a, b: a and b, "min": min, "max": max, ">>": lambda a, b: a >> b, "&": lambda a, b: a & b,
+    "min": min, "max": max, ">>": lambda a, b: a >> b, "<<": lambda a, b: a << b,
+    "&": lambda a, b: a & b, "^": lambda a, b: a ^ b, "|": lambda a, b: a | b,
     "/": lambda a, b: a // b if isinstance(a, int) else a / b,
 }  # fmt: skip
+
+
+class _StopLoopError(Exception):
+    """A loop is left."""
 
 
 class Machine:
@@ -80,23 +89,29 @@ class Machine:
         if isinstance(e, Call):
             args = [torch.tensor(self.value(a), dtype=torch.float64) for a in e.args]
             return FUNCTIONS[e.name].torch(*args).item()
-        if e.sign == "&&":  # the right side may be out of range where the left is false
-            return self.value(e.left) and self.value(e.right)
+        if e.sign in ("&&", "||"):  # the right side may be out of range where the left decides
+            left = self.value(e.left)
+            return left if bool(left) == (e.sign == "||") else self.value(e.right)
         return _SIGNS[e.sign](self.value(e.left), self.value(e.right))
 
     def block(self, body: list[Stmt]) -> None:
         for s in body:
             self.statement(s)
 
+    def loop(self, s: For | While) -> None:
+        with suppress(_StopLoopError):
+            if isinstance(s, For):
+                for i in range(self.value(s.begin), self.value(s.end)):
+                    self.names[s.var] = i
+                    self.block(s.body)
+            else:
+                while self.value(s.condition):
+                    self.block(s.body)
+
     def statement(self, s: Stmt) -> None:
         known = self.names
-        if isinstance(s, For):
-            for i in range(self.value(s.begin), self.value(s.end)):
-                known[s.var] = i
-                self.block(s.body)
-        elif isinstance(s, While):
-            while self.value(s.condition):
-                self.block(s.body)
+        if isinstance(s, (For, While)):
+            self.loop(s)
         elif isinstance(s, If):
             self.block(s.body if self.value(s.condition) else s.other)
         elif isinstance(s, Let):
@@ -112,8 +127,9 @@ class Machine:
             array[index] = self.combine(array[index], s.sign, self.value(s.value))
         elif isinstance(s, Find):
             begin, end, coord = self.value(s.begin), self.value(s.end), self.value(s.coord)
-            at = bisect_left(self.arrays[s.array], coord, begin, end)
-            known[s.name] = at if at < end and self.arrays[s.array][at] == coord else end
+            array = self.arrays[s.array]
+            at = begin + bisect_left(range(begin, end), coord, key=array.__getitem__)  # a tensor is no sequence
+            known[s.name] = at if at < end and array[at] == coord else end
         elif isinstance(s, Scatter):
             coord = self.value(s.coord)
             self.workspace[coord] = self.workspace.get(coord, 0) + self.value(s.value)
@@ -121,6 +137,13 @@ class Machine:
             for known[s.var], known[s.value] in sorted(self.workspace.items()):
                 self.block(s.body)
             self.workspace.clear()
+        elif isinstance(s, Blank):
+            index = self.value(s.index)
+            known[s.name] = int(not any(self.arrays[s.array][index : index + s.count]))
+        elif isinstance(s, Stop):
+            raise _StopLoopError
+        elif isinstance(s, Prefetch):
+            self.value(s.index)  # what it reads must be there, the element itself need not
         else:
             assert isinstance(s, Append)
             self.entries.append((self.value(s.coord), self.value(s.value)))
@@ -133,6 +156,8 @@ class Machine:
             return new
         if sign == "+=":
             return old + new
+        if sign == "^=":
+            return old ^ new
         if math.isnan(new) or math.isnan(old):
             return math.nan
         return max(old, new) if sign == "max=" else min(old, new)

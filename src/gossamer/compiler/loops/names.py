@@ -14,6 +14,7 @@ FIRST = "out.first"  # the first of them in this row
 DRAINED = "out.w"  # a value that leaves the workspace
 TOTAL = "out.total"  # how many places one result has, where there are several to be added up
 OUT, OUT_CRD, OUT_COUNT = "out", "out.crd", "out.count"  # arrays
+PART = "out.part"  # the array of sums of pieces
 
 
 def size(index: str) -> str:
@@ -68,4 +69,5 @@ def local(k: int, level: int, what: str) -> str:
     >>> local(0, 1, "q")
     'A1.q'
     """
-    return f"{operand_name(k)}{level}.{what}"
+    apart = "_" if k >= 26 else ""  # operand A1 at level 0 is not operand A at level 10
+    return f"{operand_name(k)}{apart}{level}.{what}"

@@ -1,12 +1,12 @@
 """Loop nests: what the compiler writes, before it is C.
 
-A small language of integer and value expressions and a dozen statements. It prints as text
+A small language of integer and value expressions and a dozen statements, for the kernels of expressions
+(``loops.lower``) and for conversions between formats (``compiler.convert``). It prints as text
 (``print(kernel.loops)``), ``loops.machine`` runs it, ``emit.c`` turns it into C.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -80,41 +80,6 @@ def both(conditions: Iterable[Expr]) -> Expr | None:
     return out
 
 
-_SIGNS = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "/", ast.Mod: "%",
-    ast.RShift: ">>", ast.BitAnd: "&",
-    ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-
-
-def read(text: str, names: Mapping[str, Expr], arrays: Mapping[str, str]) -> Expr:
-    """Read an integer expression of a level's walk, with expressions for its names and arrays for its arrays.
-
-    Examples
-    --------
-    >>> show(read("pos[p + 1]", {"p": Var("i")}, {"pos": "A.pos1"}))
-    'A.pos1[i + 1]'
-    """
-
-    def node(n: ast.expr) -> Expr:
-        if isinstance(n, ast.BinOp) and type(n.op) in _SIGNS:
-            sign, left, right = _SIGNS[type(n.op)], node(n.left), node(n.right)
-            if sign in "+*":
-                return add(left, right) if sign == "+" else mul(left, right)
-            return Bin(sign, left, right)
-        if isinstance(n, ast.Compare) and len(n.ops) == 1 and type(n.ops[0]) in _SIGNS:
-            return Bin(_SIGNS[type(n.ops[0])], node(n.left), node(n.comparators[0]))
-        if isinstance(n, ast.Name) and n.id in names:
-            return names[n.id]
-        if isinstance(n, ast.Subscript) and isinstance(n.value, ast.Name) and n.value.id in arrays:
-            return Load(arrays[n.value.id], node(n.slice))
-        if isinstance(n, ast.Constant) and type(n.value) is int:
-            return Num(n.value)
-        raise ValueError(f"a level's walk has {text!r}; known names are {', '.join([*names, *arrays])}")
-
-    return node(ast.parse(text, mode="eval").body)
-
-
 def substituted(e: Expr, names: Mapping[str, Expr]) -> Expr:
     """Return an expression with others in the place of some names."""
     if isinstance(e, Var):
@@ -147,6 +112,7 @@ class Let:
     name: str
     value: Expr
     varies: bool = False  # it is set again later
+    type: str = "long"  # in C; the interpreter's integers have no width
 
 
 @dataclass(frozen=True)
@@ -190,7 +156,7 @@ class For:
     """Count from begin to end.
 
     ``role``: "units" is shared among threads, and so is "parts", whose results are added up at the end; "strip" runs
-    over lanes of vectors.
+    over lanes of vectors; "unroll" takes a few turns at once.
     """
 
     var: str
@@ -238,7 +204,7 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Drain:
-    """Visit what the workspace holds, in ascending order, and leave it empty."""
+    """Visit what the workspace holds, in ascending order, and leave it empty; without a name, values are not read."""
 
     var: str
     value: str
@@ -253,7 +219,30 @@ class Append:
     value: Expr
 
 
-Stmt = Let | Set | Acc | Into | Store | For | While | If | Find | Scatter | Drain | Append
+@dataclass(frozen=True)
+class Blank:
+    """Name whether the elements of an array from an index on, 64 bytes of them, have no bit that is set."""
+
+    name: str
+    array: str
+    index: Expr
+    count: int
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Leave the innermost loop."""
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """Ask for the memory of an element that is written soon."""
+
+    array: str
+    index: Expr
+
+
+Stmt = Let | Set | Acc | Into | Store | For | While | If | Find | Scatter | Drain | Append | Blank | Stop | Prefetch
 
 
 @dataclass(frozen=True)
@@ -261,15 +250,15 @@ class Nest:
     """A loop nest with its parameters: arrays (name, type) and integers, all read in this order.
 
     ``units`` is what threads share: the range of the loop with that role, None if there is none; ``weights`` is an
-    array that counts the work before each unit; ``workspace`` is None, "dense", "wide" or "hash", over
-    ``workspace_size`` coordinates.
+    array that counts the work before each unit; ``workspace`` is None, "dense", "wide" or "hash", or "bits" if it holds
+    coordinates without values, over ``workspace_size`` coordinates.
     """
 
     title: str
     arrays: tuple[tuple[str, str], ...]
     sizes: tuple[str, ...]
     body: list[Stmt]
-    value: str  # C type of the values
+    value: str = ""  # C type of the values; conversions compute none
     units: Expr | None = None
     weights: str | None = None
     workspace: str | None = None
@@ -278,16 +267,22 @@ class Nest:
     indices: tuple[str, ...] = ()  # variables that are indices; all others have a dot in their names
     long: bool = False  # may a sum have so many terms that it must be made of blocks?
     parts: bool = False  # each chunk of the units writes a result of its own: they are to be added up
+    result: str = ""  # the variable that is returned, if one is
 
     def __str__(self) -> str:
         lines = [f"# {line}" for line in self.title.splitlines()]
         if self.workspace:
             lines.append(f"# workspace: {self.workspace}, {show(self.workspace_size)} coordinates")
-        return "\n".join([*lines, *_lines(self.body)])
+        lines += _lines(self.body)
+        return "\n".join([*lines, f"return {self.result}"] if self.result else lines)
 
 
-def show(e: Expr, outer: str = "") -> str:
-    """Return an expression as text."""
+#: How tightly signs bind; those that are not here bind least.
+_TIGHT = {"*": 7, "/": 7, "%": 7, "+": 6, "-": 6, ">>": 5, "<<": 5, "&": 4, "^": 3, "|": 2}
+
+
+def show(e: Expr, outer: str = "", right: bool = False) -> str:
+    """Return an expression as text, with brackets where it is an operand of ``outer``, perhaps the right one."""
     if isinstance(e, Num):
         return f"{e.value:g}" if isinstance(e.value, float) else str(e.value)
     if isinstance(e, Var):
@@ -297,18 +292,25 @@ def show(e: Expr, outer: str = "") -> str:
     if isinstance(e, Call):
         return f"{e.name}({', '.join(show(a) for a in e.args)})"
     sign = {"&&": "and", "||": "or"}.get(e.sign, e.sign)
-    text = f"{show(e.left, e.sign)} {sign} {show(e.right, e.sign)}"
+    text = f"{show(e.left, e.sign)} {sign} {show(e.right, e.sign, True)}"
     if e.sign in ("min", "max"):
         return f"{e.sign}({show(e.left)}, {show(e.right)})"
-    tight = {"*": 5, "/": 5, "%": 5, "+": 4, "-": 4, ">>": 3, "&": 2}
-    return f"({text})" if tight.get(outer, 0) > tight.get(e.sign, 1) or (outer in "/%-" and outer) else text
+    own, around = _TIGHT.get(e.sign, 1), _TIGHT.get(outer, 0)
+    shifts = outer in (">>", "<<")
+    regroups = right and own == around and (shifts or e.sign in ("/", "%"))  # i * (j / 2), not (i * j) / 2
+    return f"({text})" if around > own or regroups or outer in ("/", "%", "-") else text
+
+
+_ROLES = {"": "", "units": "parallel ", "parts": "in parts ", "strip": "in strips ", "unroll": "unrolled "}
 
 
 def _lines(body: list[Stmt], depth: int = 0) -> list[str]:
     pad, out = "  " * depth, []
     for s in body:
         if isinstance(s, For):
-            role = {"units": "parallel ", "parts": "in parts ", "strip": "in strips "}.get(s.role, "")
+            role = {"units": "parallel ", "parts": "in parts ", "strip": "in strips ", "unroll": "unrolled "}.get(
+                s.role, ""
+            )
             out.append(f"{pad}{role}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
         elif isinstance(s, While):
             out.append(f"{pad}while {show(s.condition)}:")
@@ -317,7 +319,7 @@ def _lines(body: list[Stmt], depth: int = 0) -> list[str]:
             if s.other:
                 out += [f"{pad}else:", *_lines(s.other, depth + 1)]
         elif isinstance(s, Drain):
-            out.append(f"{pad}for {s.var}, {s.value} in workspace:")
+            out.append(f"{pad}for {f'{s.var}, {s.value}' if s.value else s.var} in workspace:")
         else:
             out.append(pad + _line(s))
         if isinstance(s, (For, While, Drain)):
@@ -338,5 +340,11 @@ def _line(s: Stmt) -> str:
         return f"{s.name} = find {show(s.coord)} in {s.array}[{show(s.begin)} .. {show(s.end)}]"
     if isinstance(s, Scatter):
         return f"workspace[{show(s.coord)}] += {show(s.value)}"
+    if isinstance(s, Blank):
+        return f"{s.name} = {s.array}[{show(s.index)} .. + {s.count}] is blank"
+    if isinstance(s, Stop):
+        return "stop"
+    if isinstance(s, Prefetch):
+        return f"prefetch {s.array}[{show(s.index)}]"
     assert isinstance(s, Append)
     return f"append {show(s.coord)}, {show(s.value)}"

@@ -79,6 +79,8 @@ def put(program: Program, found: Expr, at: At, count: bool) -> list[Stmt]:
     if program.statement.reduce == "mean":
         for v in program.statement.summed:
             found = Bin("/", found, Var(names.size(v)))
+    if program.pieces:
+        return _piece(program, found)
     if out.kind == "dense":
         return [Store(names.OUT, strided(names.OUT, out.vars, out.unit), found, sign)]
     if out.kind == "pattern":
@@ -86,6 +88,15 @@ def put(program: Program, found: Expr, at: At, count: bool) -> list[Stmt]:
     if program.scatters:
         return [Scatter(Var(out.vars[-1]), Num(0.0) if count else found)]
     return [Append(coord(program, out.vars[-1]), found)]
+
+
+def _piece(program: Program, found: Expr) -> list[Stmt]:
+    """Write the sum of a piece: to its place, or to a slot of its own if its row has others."""
+    out = program.output
+    slot = Load(names.array(program.lead, "slot", 0), Var(names.local(program.lead, 0, "q")))
+    whole = Store(names.OUT, strided(names.OUT, out.vars, out.unit), found)
+    part = add(mul(slot, Var(names.TOTAL)), strided(names.PART, program.free, out.unit))
+    return [If(Bin("<", slot, ZERO), [whole], [Store(names.PART, part, found)])]
 
 
 def may_miss(body: list[Stmt]) -> bool:

@@ -102,8 +102,8 @@ class Scheduler:
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
-        if self.reduce in ("max", "min", "top", "bottom") and var in self.out and not self.out.issuperset(p.order):
-            return None  # a maximum is in a register: no loop of the output stands inside of it
+        if self.reduce in ("max", "min", "top", "bottom") and var not in self.out and not self.out <= p.known:
+            return None  # a maximum is in a register: all loops of the output stand outside of it
         its, fans = [], []
         for k in self.used:
             level = self.next_level(p, k)

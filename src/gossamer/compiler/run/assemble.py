@@ -2,7 +2,8 @@
 
 How many entries a result has, and where each row begins, follows from the patterns alone. It is counted once, in a pass
 that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one
-pass.
+pass. What is computed entry by entry has at most as many entries as its operands together: one thread writes it in one
+pass already the first time, into memory for all of them.
 """
 
 from __future__ import annotations
@@ -14,18 +15,20 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler.convert.conversion import Cut
+from gossamer.compiler.convert.layout import Target
 from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
-from gossamer.compiler.convert.reading import Target
 from gossamer.compiler.convert.restack import enough, restack
 from gossamer.compiler.loops import names
 from gossamer.formats import Format, Structure
+from gossamer.formats.levels import Compressed
 from gossamer.formats.values import summed
 
 if TYPE_CHECKING:
     from gossamer.compiler.run.plans import Plan
 
 _INT32 = 2**31 - 1
+_USED = 7 / 8  # share of the memory for a result from which on the rest of it is not worth a copy
 
 
 class Places(NamedTuple):
@@ -42,16 +45,16 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     out, program = plan.out, plan.kernel.program
     assert isinstance(out, Format)
     places = plan.places
-    if places is None:
-        places = plan.places = _count(plan, pointers, threads)
-    start, total, counts, pos = places
-    crd = fresh(total, torch.int64 if pos is None else torch.int32)
-    value = fresh(total, plan.dtype)
-    slot = plan.slot
-    pointers[slot[names.OUT_COUNT]] = counts.data_ptr()
-    pointers[slot[names.OUT_CRD]], pointers[slot[names.OUT]] = crd.data_ptr(), value.data_ptr()
-    if total:
-        plan.kernel.run("fill", pointers, plan.sizes_array, 4 * threads, start.data_ptr(), 0, threads)
+    most = bound(plan) if places is None and threads == 1 else None
+    if most is not None:
+        places, crd, value = _at_once(plan, pointers, most)
+    else:
+        places = places or _count(plan, pointers, threads)
+        crd, value = _memory(plan, pointers, places, places.total)
+        if places.total:
+            plan.kernel.run("fill", pointers, plan.sizes_array, 4 * threads, places.start.data_ptr(), 0, threads)
+    plan.places = places
+    total, pos = places.total, places.pos
     if pos is not None:
         last = len(program.output.vars) - 1
         crd = crd if total <= _INT32 else crd.long()  # both arrays have one type
@@ -59,23 +62,83 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     return _stored(out, crd, value, plan.out_shape, plan.choice.method != "sort")
 
 
+def bound(plan: Plan) -> int | None:
+    """Return how many entries a result can have at most, if it is computed entry by entry; None if it is not.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> from gossamer.ops.plans_of import plan_of
+    >>> a, b = gs.from_dense(torch.eye(4), gs.CSR()), gs.from_dense(torch.ones(4, 4), gs.CSR())
+    >>> [bound(plan_of(text, [a, b])) for text in ("ij + ij -> ij", "ij,ij->ij", "ij,jk->ik")]
+    [20, 4, None]
+    """
+    points, entries = plan.kernel.points, 0
+    for point in points:
+        least = None
+        for k in point:
+            view = plan.views[k]
+            if view is None or view.cut or type(view.levels[-1]) is not Compressed:
+                return None
+            own = view.arrays[f"crd{len(view.levels) - 1}"].numel()
+            least = own if least is None else min(least, own)
+        entries += least or 0
+    return entries if points else None
+
+
+def _empty(plan: Plan, pointers: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return memory for the entries of each row and where those of each unit begin, and for their number."""
+    program = plan.kernel.program
+    start, done = torch.zeros(2, max(plan.units, 1) + 1, dtype=torch.int64).unbind()
+    counts = done
+    if not plan.kernel.row_by_row:
+        outer = program.output.vars[:-1] if program.output.kind == "rows" else ()
+        counts = torch.zeros(math.prod(plan.sizes[v] for v in outer), dtype=torch.int64)
+    pointers[plan.slot[names.OUT_COUNT]] = counts.data_ptr()
+    return counts, start, done
+
+
+def _memory(plan: Plan, pointers: list[int], places: Places | None, total: int) -> tuple[Tensor, Tensor]:
+    """Return memory for the coordinates and values of a result."""
+    rows = plan.kernel.program.output.kind == "rows"
+    crd, value = fresh(total, torch.int32 if rows else torch.int64), fresh(total, plan.dtype)
+    if places is not None:
+        pointers[plan.slot[names.OUT_COUNT]] = places.counts.data_ptr()
+    pointers[plan.slot[names.OUT_CRD]], pointers[plan.slot[names.OUT]] = crd.data_ptr(), value.data_ptr()
+    return crd, value
+
+
+def _at_once(plan: Plan, pointers: list[int], most: int) -> tuple[Places, Tensor, Tensor]:
+    """Count and write in one pass: a unit begins where the one before it ends."""
+    counts, start, done = _empty(plan, pointers)
+    crd, value = _memory(plan, pointers, None, max(most, 1))  # without memory to write to, it would only count
+    total = plan.kernel.run("fill", pointers, plan.sizes_array, 1, start.data_ptr(), done.data_ptr())
+    places = _placed(plan, start, counts, total)
+    crd, value = crd[:total], value[:total]
+    return places, *((crd, value) if total >= _USED * most else (crd.clone(), value.clone()))
+
+
 def _count(plan: Plan, pointers: list[int], threads: int) -> Places:
     """Find out how many entries each unit will have."""
-    program = plan.kernel.program
-    rows = program.output.kind == "rows"
-    counts = torch.zeros(math.prod(plan.sizes[v] for v in program.output.vars[:-1]) if rows else 1, dtype=torch.int64)
-    start, done = torch.zeros(2, max(plan.units, 1), dtype=torch.int64).unbind()
-    pointers[plan.slot[names.OUT_COUNT]] = counts.data_ptr()
+    counts, start, done = _empty(plan, pointers)
     pointers[plan.slot[names.OUT_CRD]] = pointers[plan.slot[names.OUT]] = 0  # without memory to write to, it counts
     total = plan.kernel.run(
-        "count" if program.scatters else "fill",
+        "count" if plan.kernel.program.scatters else "fill",
         pointers, plan.sizes_array, 4 * threads, start.data_ptr(), done.data_ptr(), threads,
     )  # fmt: skip
     torch.cumsum(done[:-1], 0, out=start[1:])
-    pos = None
-    if rows:
-        pos = torch.zeros(counts.numel() + 1, dtype=torch.int32 if total <= _INT32 else torch.int64)
-        torch.cumsum(counts, 0, dtype=pos.dtype, out=pos[1:])
+    return _placed(plan, start, counts, total)
+
+
+def _placed(plan: Plan, start: Tensor, counts: Tensor, total: int) -> Places:
+    """Say where the rows of a result begin."""
+    if plan.kernel.program.output.kind != "rows":
+        return Places(start, total, counts, None)
+    dtype = torch.int32 if total <= _INT32 else torch.int64
+    if plan.kernel.row_by_row:
+        return Places(start, total, counts, start.to(dtype, copy=True))
+    pos = torch.zeros(counts.numel() + 1, dtype=dtype)
+    torch.cumsum(counts, 0, dtype=dtype, out=pos[1:])
     return Places(start, total, counts, pos)
 
 

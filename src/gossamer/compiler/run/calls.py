@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
+from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.joined import JoinedPlan
+from gossamer.compiler.gpu.plan import GpuPlan
+from gossamer.compiler.gpu.takes import refusal
 from gossamer.compiler.language.algebra import derivative, operands, product, renumber
 from gossamer.compiler.language.tree import ZERO as NOTHING
 from gossamer.compiler.language.tree import Access, Tree
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import PLANS
+from gossamer.compiler.run.flat import flattened
 from gossamer.compiler.run.plans import Plan
 from gossamer.formats import Format, Structure
 from gossamer.formats.values import scatter
+
+AnyPlan = Plan | GpuPlan | JoinedPlan
 
 
 class Prepared:
@@ -60,20 +68,70 @@ class Call:
         self.structure: Structure | None = None
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
-        plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out)
+        plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out, values[0].device)
         result, self.structure = plan([v.detach() for v in values])
         return result, self.structure
 
 
 def plan_for(
-    statement: Statement, args: Sequence[Arg], sizes: dict[str, int], dtype: torch.dtype, out: str | int | Format
-) -> Plan:
+    statement: Statement,
+    args: Sequence[Arg],
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    out: str | int | Format,
+    device: torch.device,
+) -> AnyPlan:
     """Return the plan for a statement on these operands; it is kept as long as their structures live."""
     operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
-    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())))
+    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device)
     owners = tuple(a.structure for a in args if a.structure is not None)
-    found: Plan = PLANS.cached(key, lambda: Plan(statement, args, sizes, dtype, out), owners)
+    found: AnyPlan = PLANS.cached(key, lambda: new_plan(statement, args, sizes, dtype, out, device), owners)
     return found
+
+
+def new_plan(
+    statement: Statement,
+    args: Sequence[Arg],
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    out: str | int | Format,
+    device: torch.device,
+) -> AnyPlan:
+    """Plan a statement for a device."""
+    if not gpu.on_gpu(device):
+        return Plan(statement, args, sizes, dtype, out)
+    if isinstance(out, Format) and flattened(statement, args, sizes, out) is None:
+        return JoinedPlan(statement, args, sizes, dtype, out)
+    return GpuPlan(statement, args, sizes, dtype, out)
+
+
+def refused(call: Call, values: Sequence[Tensor]) -> str | None:
+    """Say why the GPU does not compute a call, or one of the gradients that will be asked for; None if it does."""
+    first = values[0]
+    if not gpu.on_gpu(first.device):
+        return None
+    wanted = tuple(k for k, v in enumerate(values) if torch.is_grad_enabled() and v.requires_grad)
+    owners = tuple(a.structure for a in call.args if a.structure is not None)
+    shapes = tuple(id(a.structure) if a.structure is not None else a.shape for a in call.args)
+    key = ("refused", call.statement, shapes, first.dtype, call.out, wanted)
+    found: tuple[str | None] = PLANS.cached(key, lambda: (_refused(call, wanted, first.dtype),), owners)
+    return found[0]
+
+
+def _refused(call: Call, wanted: Sequence[int], dtype: torch.dtype) -> str | None:
+    why = refusal(call.statement, call.args, call.sizes, dtype, call.out)
+    structure = call.structures[call.out] if isinstance(call.out, int) else None
+    for k in wanted:
+        step = backward_step(call.statement, tuple(s is not None for s in call.structures), k)
+        if why is not None or step is None:
+            continue
+        own = [structure, *(call.structures[j] for j in step.chosen)]
+        args = [
+            Arg(names, s, tuple(call.sizes[v] for v in names))
+            for names, s in zip(step.statement.inputs, own, strict=True)
+        ]
+        why = refusal(step.statement, args, call.sizes, dtype, step.out)
+    return why
 
 
 class _Einsum(torch.autograd.Function):
@@ -94,25 +152,43 @@ class _Einsum(torch.autograd.Function):
         return (None, *grads)
 
 
-def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int) -> Tensor:
-    """Gradient of one operand: the derivative times what arrives, summed over what the operand does not have."""
-    s, slope = call.statement, derivative(call.statement.tree, k)
+class Backward(NamedTuple):
+    """The statement of a gradient: what arrives is its first operand, then those of the call that ``chosen`` names."""
+
+    statement: Statement
+    chosen: tuple[int, ...]
+    out: str | int
+
+
+@lru_cache(maxsize=1024)
+def backward_step(s: Statement, sparse: tuple[bool, ...], k: int) -> Backward | None:
+    """Return the derivative times what arrives, summed over what operand k does not have; None if it is 0."""
+    slope = derivative(s.tree, k)
     if slope == NOTHING:
-        return torch.zeros_like(values[k])
+        return None
     keep = [j for j in operands(slope) if j != k]
-    chosen = [k, *keep] if call.structures[k] is not None or k in operands(slope) else keep
+    chosen = [k, *keep] if sparse[k] or k in operands(slope) else keep
     number = {j: n + 1 for n, j in enumerate(chosen)}
     factors: list[Tree] = [Access(0), renumber(slope, number)]
-    if call.structures[k] is not None:
+    if sparse[k]:
         factors.append(Access(number[k], stored=True))
     inputs = (s.output, *(s.inputs[j] for j in chosen))
-    inner = Statement(inputs, s.inputs[k], product(factors))
+    return Backward(
+        Statement(inputs, s.inputs[k], product(factors)), tuple(chosen), number[k] if sparse[k] else "dense"
+    )
+
+
+def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int) -> Tensor:
+    """Gradient of one operand."""
+    s, step = call.statement, backward_step(call.statement, tuple(x is not None for x in call.structures), k)
+    if step is None:
+        return torch.zeros_like(values[k])
+    inputs = step.statement.inputs
     prepared = [Prepared(grad, structure, s.output)]
-    prepared += [Prepared(values[j], call.structures[j], s.inputs[j]) for j in chosen]
-    out: str | int = number[k] if call.structures[k] is not None else "dense"
-    found, _ = run(inner, prepared, call.sizes, out)
-    if s.reduce == "mean":
-        return found / math.prod(call.sizes[v] for v in s.summed)
+    prepared += [Prepared(values[j], call.structures[j], s.inputs[j]) for j in step.chosen]
+    found, _ = run(step.statement, prepared, call.sizes, step.out)
     # an index that neither the slope nor the operand has was summed all the same: where an operand broadcasts
     lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in (*inputs, s.inputs[k])))
+    if s.reduce == "mean":
+        return found * (lost / math.prod(call.sizes[v] for v in s.summed))
     return found if lost == 1 else found * lost

@@ -6,7 +6,7 @@ import contextlib
 import math
 
 from gossamer.compiler.language.tree import Op, Tree
-from gossamer.compiler.run.plans import Plan
+from gossamer.compiler.run.calls import AnyPlan
 
 # A dense product does about this much more a moment than a sparse one: measured by benchmarks/compiler.py.
 _MEASURED = 0.5
@@ -46,7 +46,7 @@ def setting() -> float | None:
     return _density
 
 
-def dense_wins(plan: Plan) -> bool:
+def dense_wins(plan: AnyPlan) -> bool:
     """Would torch's dense kernel be faster than the plan?"""
     s = plan.statement
     if _density is None or plan.out != "dense" or plan.like or len(s.inputs) != 2 or s.reduce != "sum":
@@ -57,7 +57,7 @@ def dense_wins(plan: Plan) -> bool:
     if not shared or not _product(s.tree) or not all(set(s.output) - set(group) for group in s.inputs):
         return False  # not a product of matrices
     every = math.prod(plan.sizes[v] for v in {v for group in s.inputs for v in group})
-    return plan.choice.turns >= _density * every > 0
+    return every > 0 and plan.turns >= _density * every
 
 
 def _product(tree: Tree) -> bool:

@@ -18,7 +18,7 @@ from gossamer.compiler import Choice, Derived, Given, Output, Program, Stack, St
 from gossamer.compiler.loops.schedule import TURN, schedule
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS
-from gossamer.compiler.run.lengths import LONG, longest
+from gossamer.compiler.run.lengths import Sums
 from gossamer.compiler.run.tiling import Tiling, tiling
 from gossamer.compiler.run.views import C_TYPES, View, fans_for, native, repacked, stack_for
 from gossamer.formats import Format
@@ -280,15 +280,17 @@ class Design:
 
     def _long(self) -> bool:
         """May a sum have so many terms that it must be made of blocks?"""
-        if self.statement.reduce not in ("sum", "mean"):
-            return False
-        walks = [None if v is None else (v, self.loop_vars(k, v)) for k, v in enumerate(self.views)]
+        return self.sums.long(self.views)
+
+    @property
+    def sums(self) -> Sums:
+        """What is summed, and by which loops the operands are walked."""
+        loops = tuple(None if v is None else self.loop_vars(k, v) for k, v in enumerate(self.views))
         out = {
             *self.statement.output,
             *(v for d in self.derived() if d.var in self.statement.output for v, _ in d.parts),
         }
-        summed = {v: self.sizes[v] for v in self.choice.order if v not in out}
-        return longest(self.statement.tree, walks, summed) > LONG
+        return Sums(self.statement, loops, {v: self.sizes[v] for v in self.choice.order if v not in out})
 
     def _outside(self, choice: Choice) -> bool:
         """Is an ordinary operand too large for the cache, so that a strip of it should serve all rows?"""

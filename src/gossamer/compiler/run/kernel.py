@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
+import itertools
+import struct
 import threading
 from collections.abc import Sequence
 from functools import cached_property
@@ -11,13 +12,17 @@ from typing import Any
 import torch
 
 from gossamer.compiler.emit import unit
-from gossamer.compiler.language.program import Program
+from gossamer.compiler.language.algebra import needed, without
+from gossamer.compiler.language.program import Program, Stack
+from gossamer.compiler.language.tree import ZERO
+from gossamer.compiler.loops import names
 from gossamer.compiler.loops.lower import Lowering
-from gossamer.compiler.loops.nest import Nest, names_in
+from gossamer.compiler.loops.nest import Nest, Var, names_in
 from gossamer.compiler.run import runtime
 
 _KERNELS: dict[Program, Kernel] = {}
 _LOCK = threading.Lock()
+_MOST = 8  # operands whose sets are all looked at
 
 
 class Kernel:
@@ -29,7 +34,7 @@ class Kernel:
         self.nest: Nest = lowering.nest()
         #: does it write every place of its output, so that this needs no zeros before?
         self.covers = lowering.covers and bool(self.nest.body)
-        self.pointers = ctypes.c_void_p * len(self.nest.arrays)  # the type of its arguments, looked up once
+        self.pointers = struct.Struct(f"{len(self.nest.arrays)}Q").pack  # faster than an array of ctypes
         self.pool = runtime.pool()
 
     @property
@@ -52,6 +57,34 @@ class Kernel:
             handle = runtime.library(self.source)
         names = ("fill", "count") if self.program.scatters else ("fill",)
         return {name: runtime.function(handle, name) for name in names}
+
+    @cached_property
+    def fill(self) -> Any:
+        """The function that computes, for those who know that it needs no workspace, so that it can't fail."""
+        return self.functions["fill"]
+
+    @cached_property
+    def points(self) -> tuple[frozenset[int], ...]:
+        """The smallest sets of operands whose entries make one of a sparse result; none if it is not made so."""
+        program, statement = self.program, self.program.statement
+        walked = [k for k, o in enumerate(program.operands) if isinstance(o, Stack)]
+        whole = all(sorted(statement.inputs[k]) == sorted(statement.output) for k in walked)
+        points = needed(statement.tree, frozenset(walked))
+        if statement.summed or program.scatters or not whole or frozenset() in points or len(walked) > _MOST:
+            return ()
+        least = tuple(p for p in points if not any(other < p for other in points))
+        # what is zero without being written so, as where(0 > 1, 2, 3) is, is an entry of zero
+        for here in (frozenset(c) for n in range(len(walked) + 1) for c in itertools.combinations(walked, n)):
+            if not any(p <= here for p in least) and without(statement.tree, frozenset(walked) - here) != ZERO:
+                return ()
+        return least
+
+    @cached_property
+    def row_by_row(self) -> bool:
+        """Is a row of a sparse result what threads share, so that one number counts both?"""
+        output = self.program.output
+        rows = output.kind == "rows" and len(output.vars) == 2
+        return rows and self.nest.units == Var(names.size(output.vars[0]))
 
     def units(self, sizes: dict[str, int], arrays: dict[str, torch.Tensor]) -> int:
         """Return into how many parts threads may cut the outermost loop."""

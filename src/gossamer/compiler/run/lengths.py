@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gossamer.compiler.language.algebra import needed
+from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
 
 LONG = 4096  # turns from which on a sum is made of sums of blocks
+
+
+class Sums(NamedTuple):
+    """The sums of a statement: the loops of each operand's levels, and the indices that are summed with their sizes."""
+
+    statement: Statement
+    loops: tuple[tuple[str, ...] | None, ...]
+    sizes: dict[str, int]
+
+    def long(self, views: Sequence[View | None]) -> bool:
+        """May one have so many terms that it must be made of blocks?"""
+        if self.statement.reduce not in ("sum", "mean") or not self.sizes:
+            return False
+        walks = [None if v is None or w is None else (v, w) for v, w in zip(views, self.loops, strict=True)]
+        return longest(self.statement.tree, walks, self.sizes) > LONG
 
 
 def longest(tree: Tree, walks: Sequence[tuple[View, Sequence[str]] | None], sizes: Mapping[str, int]) -> int:

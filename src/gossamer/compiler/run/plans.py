@@ -18,6 +18,7 @@ from gossamer.compiler import Kernel, Statement
 from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough
+from gossamer.compiler.emit.prelude import JOINED
 from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.lower import START
@@ -33,6 +34,7 @@ from gossamer.formats import Format, Structure
 _ALONE = 30_000  # turns below which a second thread costs more than it saves
 _SCATTER = 6  # such turns that one takes which adds to a workspace
 _EACH = 128  # additions to a place for each time that it is added to another result
+_ONE = 1 << 14  # turns for each partial result of one number: it is summed in blocks, in more bits
 _PARTS, _PARTS_BYTES = 1024, 1 << 24  # of those results, at most
 _QUICK = 1 << 20  # bytes of a dense result below which no page of it is worth a question
 
@@ -69,10 +71,16 @@ class Plan:
         self.views, self.choice, self.tiling, self.sizes = design.views, design.choice, design.tiling, design.sizes
         self.args = design.args
         self.kernel: Kernel = kernel(design.program)
+        self.sums = design.sums
         self._bind()
         self.stored_as = [stored(a, v, self.flat is not None) for a, v in zip(given, self.views, strict=True)]
-        self._shared = {id(array) for a in given if a.structure for array in a.structure.arrays.values()}
+        self.kept = self._kept({id(array) for a in given if a.structure for array in a.structure.arrays.values()})
         self.args = [arg._replace(structure=None) for arg in self.args]
+
+    @property
+    def turns(self) -> float:
+        """About how many turns the innermost loop has."""
+        return self.choice.turns
 
     # -- running
 
@@ -125,7 +133,9 @@ class Plan:
         self.parts = self._parts() if nest.parts else 0
         self.alone = self.choice.turns * weight < _ALONE or self.units < 2
         small = math.prod(self.out_shape) * self.dtype.itemsize < _QUICK
-        dense = self.out == "dense" and not self.like and self.out_perm is None and self.parts < 2
+        #: are the results of chunks added up by the kernel?
+        self.joins = self.parts * math.prod(self.out_shape) * self.dtype.itemsize <= JOINED
+        dense = self.out == "dense" and not self.like and self.out_perm is None and (self.parts < 2 or self.joins)
         self.quick = dense and small and self.as_they_are
         self.empty = START[statement.reduce] if (statement := self.statement).reduce in ("top", "bottom") else 0.0
         self.stored = [k for k, arg in enumerate(self.args) if not arg.stride]
@@ -137,7 +147,8 @@ class Plan:
         They are what threads share, and make the error of a long sum small.
         """
         places, size = max(math.prod(self.out_shape), 1), self.dtype.itemsize
-        most = min(int(self.choice.turns) // (_EACH * places), _PARTS, _PARTS_BYTES // (places * size), self.units)
+        each = _EACH * places if places > 1 else _ONE
+        most = min(int(self.choice.turns) // each, _PARTS, _PARTS_BYTES // (places * size), self.units)
         return max(most, 1) if self.choice.turns > _ALONE else 1
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
@@ -162,15 +173,19 @@ class Plan:
 
     def _quickly(self, values: Sequence[Tensor]) -> Tensor:
         """Compute a small dense result from values as they are: what other calls need is left out."""
-        pointers = list(self.pointers)
-        for slot, value in zip(self.value_slots, values, strict=True):
+        kernel, shape, pointers, first = self.kernel, self.out_shape, self.pointers.copy(), values[0]
+        for slot, value in zip(self.value_slots, values):  # noqa: B905 - the lengths are right, and asking takes time
             pointers[slot] = value.data_ptr()
-        out = torch.empty(self.out_shape, dtype=self.dtype)
-        if not self.kernel.covers:
+        if first.dtype is self.dtype:
+            out = first.new_empty(*shape) if shape else first.new_empty(())  # half the time of torch.empty
+        else:
+            out = torch.empty(shape, dtype=self.dtype)
+        if not kernel.covers:
             out.fill_(self.empty)
         pointers[self.out_slot] = out.data_ptr()
         threads = 1 if self.alone else torch.get_num_threads()
-        self.kernel.run("fill", pointers, self.sizes_array, self.parts or 4 * threads, 0, 0, threads)
+        parts = self.parts or 4 * threads
+        kernel.fill(kernel.pool, threads, parts, kernel.pointers(*pointers), self.sizes_array, None, None)
         return out
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -193,12 +208,13 @@ class Plan:
 
     def _dense(self, pointers: list[int], threads: int, values: Sequence[Tensor]) -> Tensor:
         shape = self.out_shape if self.out_perm is None else tuple(self.out_shape[d] for d in self.out_perm)
-        out = fresh((max(self.parts, 1), *shape), self.dtype, zero=not self.kernel.covers)
+        parts = 1 if self.joins else max(self.parts, 1)
+        out = fresh((parts, *shape), self.dtype, zero=not self.kernel.covers)
         if self.empty and not self.kernel.covers:
             out.fill_(self.empty)
         pointers[self.slot[names.OUT]] = out.data_ptr()
         self.kernel.run("fill", pointers, self.sizes_array, self.parts or 4 * threads, threads=threads)
-        out = out[0] if self.parts < 2 else out.sum(0, dtype=self.dtype)
+        out = out[0] if parts < 2 else out.sum(0, dtype=self.dtype)
         if self.out_perm is None:
             return out
         return out.permute([self.out_perm.index(d) for d in range(len(shape))]).contiguous()
@@ -219,13 +235,17 @@ class Plan:
         """Return the structure of the operand whose entries the result has."""
         return None if self.pattern is None else self.pattern()
 
-    def nbytes(self) -> int:
-        """Bytes of the index arrays that it keeps besides those of the operands."""
+    def _kept(self, shared: set[int]) -> int:
+        """Bytes of the index arrays that it keeps besides those of the operands, which are known by their ids."""
         views = [a for v in self.views if v is not None for a in (*v.arrays.values(), v.index) if a is not None]
-        kept = {id(a): a.numel() * a.element_size() for a in (*self.keep, *views) if id(a) not in self._shared}
-        sparse = isinstance(self.out, Format)  # it will keep where the rows of the result begin
+        return sum({id(a): a.nbytes for a in (*self.keep, *views) if id(a) not in shared}.values())
+
+    def nbytes(self) -> int:
+        """Bytes that it keeps besides the operands: index arrays, and where the rows of a sparse result begin."""
+        if not isinstance(self.out, Format):
+            return self.kept
         rows = math.prod(self.out_shape[:-1]) if self.kernel.program.output.kind == "rows" else 1
-        return sum(kept.values()) + (16 * (self.units + rows) if sparse else 0)
+        return self.kept + 16 * (self.units + rows)
 
     def explain(self) -> str:
         """Say what was chosen, and why."""

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from gossamer.compiler import LevelUse, Stack, Walk
 from gossamer.compiler.convert.conversion import Cut
-from gossamer.compiler.convert.reading import Target, parts_of
+from gossamer.compiler.convert.layout import Target
+from gossamer.compiler.convert.reading import parts_of
 from gossamer.compiler.convert.restack import enough, restack
 from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Compressed, Dense, Level

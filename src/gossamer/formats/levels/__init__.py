@@ -1,24 +1,24 @@
 """The language of levels: every format is a stack of these.
 
-A tensor is stored as a tree. Level 0 holds the coordinates of its first (storage) dimension, level 1 those of the
-second below each of them, and so on; a **position** is a node of one level, and the positions of the last level are
-where the values lie. Each kind of level is a file here, answers four questions, and knows nothing of the others:
+A tensor is stored as a tree. Level 0 has the coordinates of its first (storage) dimension, level 1 those of the second
+dimension for each of them, and so on. A **position** is a node of one level, and the values are at the positions of the
+last level. Each kind of level is one file here with four methods, and is independent of the others:
 
 ``pack``
     sorted coordinates -> the arrays that store them, and the position of every entry;
 ``unpack``
     the arrays -> parent and coordinate of every position;
 ``check``
-    are the arrays whole? Otherwise: which promise is broken;
+    are the arrays valid? Otherwise an error names the broken rule;
 ``positions``
     how many positions the level has.
 
-This package imports nothing of ours.
+This package imports nothing else of gossamer.
 
-With a fifth, the constant ``walk``, the compiler (:mod:`gossamer.compiler`) walks the arrays as they are, and
-``levels.walking`` checks all that it would read; without it, a stack is repacked into compressed levels first, once for
-each structure. With ``store`` and ``prepare`` the compiler also writes them, when a tensor is converted; without,
-``pack`` does.
+If a level also has the constant ``walk``, the compiler (:mod:`gossamer.compiler`) reads the arrays directly, and
+``levels.walking`` checks everything that it would read. Without it, a stack is converted to compressed levels first,
+once for each structure. With ``store`` and ``prepare`` the compiler also writes the arrays when a tensor is converted;
+without them, ``pack`` does.
 """
 
 from gossamer.formats.levels.base import KINDS, Arrays, Level, Packed, Store, Unpacked, Walk

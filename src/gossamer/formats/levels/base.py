@@ -1,4 +1,4 @@
-"""What a level is: the arrays below a parent, how they are read and written, and what they promise."""
+"""The base class of levels: their arrays, how these are read and written, and the rules for them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ BYTE = (torch.uint8,)
 
 
 class Walk(NamedTuple):
-    """How to walk the positions below parent ``p``, in expressions that the compiler reads.
+    """How to iterate over the positions of parent ``p``, in expressions that the compiler reads.
 
-    They may name ``p``, ``size``, the level's arrays, the integers of :meth:`Level.numbers`, and where it makes sense
+    They may use ``p``, ``size``, the level's arrays, the integers of :meth:`Level.numbers`, and where it makes sense
     the counter ``q``, the coordinate ``i`` and the position ``at``.
 
     Examples
@@ -43,7 +43,7 @@ class Walk(NamedTuple):
 
 
 class Store(NamedTuple):
-    """How sorted entries are stored, in the words of :class:`Walk`; ``rank`` is how many came before below ``p``.
+    """How sorted entries are stored, in the same language as :class:`Walk`; ``rank`` counts the earlier ones of ``p``.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Store(NamedTuple):
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a stack; subclasses store the coordinates below a parent in their own way.
+    """One level of a stack. Each subclass stores the coordinates of a parent in its own way.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Level:
         raise NotImplementedError
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
-        """Raise ValueError if the arrays break a promise of the level's own, which ``walk`` doesn't show."""
+        """Raise ValueError if the arrays break a rule that can't be derived from ``walk``."""
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         """Return how many positions the level has."""
@@ -110,20 +110,20 @@ class Level:
         return {}
 
     def prepare(self, counts: Tensor, parents: int, size: int, dtype: torch.dtype) -> dict[str, Tensor]:
-        """Return the arrays (and others that ``store`` names) for entries that are counted and yet to be written."""
+        """Allocate the arrays (and others that ``store`` uses) for entries that have been counted."""
         return {}
 
     def stored(self, arrays: Arrays, parents: int, size: int) -> None:
-        """Raise ValueError if what was written breaks a promise that counts alone could not show."""
+        """Raise ValueError if the written arrays break a rule that the counts alone could not show."""
 
     @property
     def merges(self) -> bool:
-        """Do entries of the same coordinate below the same parent share a position?"""
+        """Do entries with the same parent and coordinate share a position?"""
         return True
 
     @property
     def ordered(self) -> bool:
-        """Are positions in the order of parents, and of coordinates below each?"""
+        """Are positions ordered by parent, and then by coordinate?"""
         return self.walk is None or (self.walk.ordered and self.walk.at == "q")
 
 
@@ -146,7 +146,7 @@ def starts(parent: Tensor, coord: Tensor) -> Tensor:
 
 
 def rank(parent: Tensor, coord: Tensor) -> Tensor:
-    """How many other coordinates of the same parent come before that of each entry; entries are sorted.
+    """For each entry, how many coordinates of the same parent come before it; entries are sorted.
 
     Examples
     --------

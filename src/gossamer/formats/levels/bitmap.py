@@ -1,4 +1,4 @@
-"""The bitmap level: a place for every coordinate, and a bit that says which are stored."""
+"""The bitmap level: a place for every coordinate, and a mask of those that are stored."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gossamer.formats.levels.dense import Dense
 
 @dataclass(frozen=True)
 class Bitmap(Dense):
-    """Every coordinate has a place, and a bit (``mask``) says which are stored.
+    """Every coordinate has a place; ``mask`` marks those that are stored.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The compressed level: only the coordinates in use."""
+"""The compressed level: only coordinates that occur."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossamer.formats.levels.base import INDEX, Arrays, Level, Packed, Store, Un
 
 @dataclass(frozen=True)
 class Compressed(Level):
-    """Only the coordinates in use: those below parent p are ``crd[pos[p] : pos[p + 1]]``, ascending.
+    """Only coordinates that occur: those of parent p are ``crd[pos[p] : pos[p + 1]]``, ascending.
 
     With ``unique=False`` a coordinate may repeat (the first level of COO, where one row has many entries).
 

@@ -1,4 +1,4 @@
-"""The dense level: every coordinate is there."""
+"""The dense level: every coordinate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gossamer.formats.levels.base import Arrays, Level, Packed, Store, Unpacked,
 
 @dataclass(frozen=True)
 class Dense(Level):
-    """Every coordinate is there: nothing is stored but the size.
+    """Every coordinate exists, so only the size is needed.
 
     Examples
     --------

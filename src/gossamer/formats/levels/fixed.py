@@ -13,9 +13,9 @@ from gossamer.formats.levels.base import INDEX, Arrays, Level, Packed, Store, Un
 
 @dataclass(frozen=True)
 class Fixed(Level):
-    """The same number of places, ``width``, below each parent; unused ones hold coordinate -1, at the end.
+    """The same number of places, ``width``, for each parent. Unused places are at the end, with coordinate -1.
 
-    ``width=None`` takes what the fullest parent needs.
+    ``width=None`` uses the number of entries of the fullest parent.
 
     Examples
     --------
@@ -35,7 +35,7 @@ class Fixed(Level):
     def __post_init__(self) -> None:
         if self.width is not None and (type(self.width) is not int or self.width < 0):
             raise ValueError(
-                f"width={self.width!r} must be an integer from 0, or None for what the fullest parent needs"
+                f"width={self.width!r} must be a non-negative integer, or None for the width of the fullest parent"
             )
 
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:

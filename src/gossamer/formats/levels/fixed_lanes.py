@@ -18,7 +18,7 @@ class FixedLanes(Level):
 
     Entry j below parent p is at ``(p // 16 * width + j) * 16 + p % 16``.
 
-    The coordinates may be cut into ``parts`` of the same size, none of which has more than its share of the places.
+    The coordinates may be divided into ``parts`` of equal size, each with an equal share of the places.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The level of lanes: sixteen parents side by side, each with as many places as the fullest of them needs."""
+"""The level of lanes: sixteen parents interleaved, each with as many places as the fullest of them needs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LANES = 16  # rows side by side: the float32 lanes of a 512-bit vector
 
 @dataclass(frozen=True)
 class Lanes(Level):
-    """Sixteen parents side by side: entry j below parent p is at ``(pos[p // 16] + j) * 16 + p % 16``.
+    """Sixteen parents interleaved: entry j of parent p is at ``(pos[p // 16] + j) * 16 + p % 16``.
 
-    ``crd`` is one byte, so at most 254 coordinates; an unused place holds ``size``.
+    ``crd`` is one byte, so there are at most 254 coordinates; unused places are ``size``.
 
     Examples
     --------
@@ -89,5 +89,5 @@ def lanes_of(group: Tensor) -> Tensor:
 
 
 def check_bytes(crd: Tensor, size: int) -> None:
-    """Raise ValueError if a byte is neither a coordinate nor ``size``, which says that there is none."""
+    """Raise ValueError if a byte is neither a coordinate nor ``size``, the mark of an unused place."""
     require(not bool((crd > size).any()), f"crd has a coordinate outside 0 .. {size}")

@@ -18,8 +18,9 @@ from gossamer.formats.levels.lanes import LANES, lanes_of, require_lanes
 class NearLanes(Level):
     """:class:`Lanes` in half the bytes: coordinates are delta-encoded, from -1 on.
 
-    Two steps of a lane share a byte, the first in its lower half, and every group has an even number of them. A half of
-    1 to 14 is an entry so far ahead; 15 moves on and is none; 0 is an entry right after a 15, and else none.
+    Two steps of a lane share a byte, the first in its lower half, and every group has an even number of steps. A half
+    of 1 to 14 is an entry this far ahead of the last. 15 moves ahead without an entry. 0 is an entry if it follows a
+    15, and otherwise nothing.
 
     Examples
     --------

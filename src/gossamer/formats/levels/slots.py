@@ -15,7 +15,7 @@ from gossamer.formats.levels.base import Arrays, Level, Packed, Store, Unpacked,
 class Slots(Level):
     """Every coordinate once below each parent, the fullest first: the one in slot s is ``crd[p * size + s]``.
 
-    Rows of equal length are then neighbours, so a kernel that takes several at once wastes no work.
+    Rows of equal length are then neighbours, so a kernel that processes several at once wastes no work.
 
     Examples
     --------

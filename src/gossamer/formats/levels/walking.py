@@ -1,8 +1,8 @@
-"""What may be read of a level, checked from the same description by which it is read.
+"""Checks that a level can be read safely, derived from the description that kernels use to read it.
 
-A kernel follows ``Level.walk``: from the first position below a parent to the last, each with its coordinate. Here
-the same expressions are computed for all parents at once, in torch, and every index, position and coordinate that comes
-out must lie where it may. What passes can be walked by any kernel.
+A kernel follows ``Level.walk``: from the first position below a parent to the last, each with its coordinate. Here the
+same expressions are computed for all parents at once, in torch, and every index, position and coordinate must be in
+range. If the check passes, any kernel can read the arrays.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNS: dict[type, Callable[[Any, Any], Any]] = {
 
 
 def value(text: str, names: Mapping[str, Any], arrays: Arrays) -> Any:
-    """Return the value of an expression of a level, for integers or tensors of them; no index leaves its array.
+    """Return the value of a level's expression, for integers or tensors; raise if an index is outside its array.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def _parsed(text: str) -> ast.expr:
 def check(level: Level, arrays: Arrays, parents: int, size: int, sorted: bool = True) -> None:
     """Raise ValueError unless the arrays of a level are complete, and its walk stays inside them.
 
-    Without ``sorted``, coordinates may be in any order below a parent: safe to walk, and no more.
+    Without ``sorted``, the coordinates of a parent may be in any order: safe to read, but nothing more.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def _check_walk(level: Level, arrays: Arrays, parents: int, size: int, sorted: b
     places = level.positions(arrays, parents, size)
     begin, end = (torch.as_tensor(value(text, names, arrays)) for text in (walk.begin, walk.end))
     require(not bool((begin > end).any()), f"{_array(walk.begin)} runs backwards, must never decrease")
-    inside = bool((begin >= 0).all()) and bool((end <= places).all()) and int((end - begin).sum()) <= places
+    inside = bool((end <= places).all()) and int((end - begin).sum()) <= places
     require(inside, f"{walk.begin} .. {walk.end} leave the {places} positions of the level")
     if walk.at == "q":
         _check_runs(_array(walk.begin), begin, end, places)

@@ -252,7 +252,7 @@ def rounded(weight: Tensor) -> Rounded:
         raise ValueError(f"a matrix is needed, not {weight.dim()} dimensions")
     values = weight.detach().float()
     if not bool(torch.isfinite(values).all()):
-        raise ValueError("the weight holds values that are not finite: they have no int8")
+        raise ValueError("the weight has values that are not finite, which int8 can't represent")
     most = values.abs().amax(1) if values.shape[1] else values.new_zeros(values.shape[0])
     scale = torch.where(most > 0, (most / 127).clamp(min=_LEAST), 1.0)
     return Rounded((values / scale[:, None]).round().clamp(-127, 127).to(torch.int8), scale)

@@ -27,7 +27,7 @@ _TOLERANCE, _TOLERANCE_INT8 = 1e-3, 0.1
 
 
 class DeployError(RuntimeError):
-    """A model can't be exported or compiled, or what was compiled computes something else."""
+    """A model can't be exported or compiled, or the compiled model's results differ."""
 
 
 def deploy(
@@ -40,37 +40,37 @@ def deploy(
 ) -> Served:
     """Compile a model into one file that runs without Python between the layers, and check it.
 
-    torch.export takes the model's graph; activations that follow our products move into them, and int8 layers that read
-    the same input become one; inductor fuses and compiles the rest, and AOTInductor packs code and weights. The result
-    is called on the example and compared with the model before the file is put at its place. If anything fails, no
-    file is written and an older one stays.
+    torch.export traces the model. Activations that follow our products are fused into them, and int8 layers that read
+    the same input become one. inductor fuses and compiles the rest, and AOTInductor packs code and weights. Before the
+    file is written, the result is called on the example and compared with the model. If anything fails, no file is
+    written and an existing one is unchanged.
 
     Parameters
     ----------
     model
-        On a CPU: dense, packed (:func:`gossamer.pack_`), in eight bits (:func:`gossamer.quantize_`), or a mixture. It
-        is not changed, and is exported as in ``eval()``.
+        A model on a CPU: dense, packed (:func:`gossamer.pack_`), in eight bits (:func:`gossamer.quantize_`), or a
+        mixture. It is not changed, and is exported in ``eval()`` mode.
     example_inputs
-        What the model is called with: a tensor, a tuple of positional or a dict of keyword arguments. The file takes
-        tensors of these types and sizes.
+        The arguments of a call: a tensor, a tuple of positional or a dict of keyword arguments. The file accepts
+        tensors with these types and sizes.
     path
         Of the file, ``*.pt2``.
     dynamic
-        Dimensions of the inputs whose sizes are free: ``(0,)`` for any batch, ``(0, 1)`` for any batch and length. The
-        example must have 2 or more there.
+        Dimensions of the inputs whose sizes may vary: ``(0,)`` for any batch size, ``(0, 1)`` for any batch size and
+        length. The example must have size 2 or more there.
     tolerance
-        Largest relative error of an output, by 2-norms; 0.001 by default, 0.1 where activations are in eight bits.
+        Largest relative error of an output, by 2-norms; 0.001 by default, 0.1 if activations are in eight bits.
 
     Returns
     -------
     Served
-        The loaded file, to be called as the model is.
+        The loaded file, which is called like the model.
 
     Raises
     ------
     DeployError
-        The model can't be exported or compiled (says why), has operators that run in Python, or the compiled one
-        differs from it.
+        The model can't be exported or compiled, has operators that run in Python, or the compiled model's results
+        differ.
 
     Examples
     --------

@@ -35,7 +35,7 @@ def as_call(example: Any) -> Call:
     for path, value in pytree.tree_leaves_with_path(tuple(call)):
         if not isinstance(value, Tensor):
             where, kind = _name(path), type(value).__name__
-            raise TypeError(f"a deployed model takes tensors, and {where} of the example is {kind}")
+            raise TypeError(f"the inputs of a deployed model must be tensors, but {where} of the example is {kind}")
         if value.device.type != "cpu":
             raise NotImplementedError(f"gs.deploy is for models on a CPU, and {_name(path)} is on {value.device}")
     return Call(*pytree.tree_map(lambda x: x.detach().contiguous(), tuple(call)))

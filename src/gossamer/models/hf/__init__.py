@@ -1,9 +1,9 @@
-"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep stored weights, by transformers' own means.
+"""Hugging Face: ``save_pretrained`` and ``from_pretrained`` keep sparse weights, through transformers' own interface.
 
-transformers lets other libraries say how their weights are written and read: a *quantizer*, registered by the name that
-``config.json`` has. ``hf/quantizer.py`` is ours. Nothing of transformers is imported here and nothing of it is changed:
-when a program imports transformers' registry of quantizers, ours is registered there; when weights of a transformers
-model are stored in a sparse format, the model is given our quantizer.
+transformers lets other libraries define how their weights are written and read: by a *quantizer*, registered under the
+name in ``config.json``. ``hf/quantizer.py`` is ours. Nothing of transformers is imported or changed here. When a
+program imports transformers' registry of quantizers, ours is registered there; when weights of a transformers model
+become sparse, the model gets our quantizer.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ log = logging.getLogger("gossamer")
 
 
 def attach(model: nn.Module) -> nn.Module:
-    """Tell every transformers model in ``model`` that its stored weights are saved by gossamer.
+    """Give every transformers model in ``model`` our quantizer, which saves its sparse weights.
 
-    ``gs.sparsify_``, ``gs.pack_``, ``gs.prune``, ``gs.train``, ``gs.load`` and the builder do this by themselves; call
-    it after putting sparse weights into a model by hand. A model that another quantizer saves is left alone.
+    ``gs.sparsify_``, ``gs.pack_``, ``gs.prune``, ``gs.train``, ``gs.load`` and the builder do this automatically; call
+    it after you put sparse weights into a model yourself. A model with another quantizer is not changed.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def attach(model: nn.Module) -> nn.Module:
 
 
 def enter() -> ModuleType | None:
-    """Enter our quantizer in transformers' register; None where this transformers has no place for one.
+    """Register our quantizer with transformers; None if this version of transformers doesn't support it.
 
     Examples
     --------

@@ -22,7 +22,7 @@ from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats import Masked, Structure, as_format
+from gossamer.formats import Masked, Stacked, Structure, as_format
 from gossamer.models.dynamic_int8 import DynamicInt8Linear, expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
 from gossamer.models.loading import format_of
@@ -116,7 +116,7 @@ class SparseQuantizer(HfQuantizer):
             model.config.quantization_config = SparsityConfig(records, masked, int8, packed, quantized)
         elif isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
             del model.config.quantization_config  # dense by now: an ordinary model
-        empty = {name: torch.empty(0) for weight in stored.values() for name in weight.names}
+        empty = {name: _no_weight(weight) for weight in stored.values() for name in weight.names}
         empty |= {f"{name}.weight": torch.empty(0) for name in (*packed, *quantized)}
         return {**_unshared(state), **empty}, {"format": "pt", "gossamer": json.dumps(_page(stored))}
 
@@ -161,12 +161,21 @@ class SparseQuantizer(HfQuantizer):
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
         tell(model)
+        model.is_quantized = False  # it can be cast: transformers refuses half() and float() of quantized models
         return model
 
     def _dequantize(self, model: Any, dtype: Any = None) -> Any:
         from gossamer.models.surgery import densify_  # which tells transformers of models that it changes
 
         return densify_(model)
+
+
+def _no_weight(weight: Weight) -> torch.Tensor:
+    """Return what the file has by the name of a stored weight, so that a program without gossamer stops there.
+
+    transformers cuts the weights of experts into single ones before it writes them: these have something to cut.
+    """
+    return torch.zeros(weight.shape[0], 2, 2) if isinstance(weight.format, Stacked) else torch.empty(0)
 
 
 def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
@@ -190,7 +199,7 @@ def _expect_quantized(model: Any, forms: Iterable[str], record: Any) -> list[str
         parts = {part: (getattr(torch, dtype), tuple(shape)) for part, (dtype, shape) in record["parts"].items()}
         return list(expect_quantized(model, dict.fromkeys(dict.fromkeys(forms), (text, parts))))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"config.json says nothing sensible of a quantized layer: {error}") from None
+        raise ValueError(f"config.json has an invalid entry for a quantized layer: {error}") from None
 
 
 def _refuse_missing_arrays(layer: QuantizedLinear) -> None:
@@ -227,7 +236,7 @@ def _make_room(weight: Weight, record: Any) -> None:
         values = arrays.pop("values")
         structure = Structure(as_format(record["format"]), weight.shape, arrays, values.device)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"config.json says nothing sensible of {weight.name}: {error}") from None
+        raise ValueError(f"config.json has an invalid entry for {weight.name}: {error}") from None
     with torch.device("meta"):
         weight.become(SparseTensor(values.to(weight.parameter.dtype), structure))
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from gossamer.models.pack.experts import has_experts, routed
+from gossamer.models.pack.layers import OF_IMAGES
 from gossamer.models.pack.turns import usual_time
 
 _SECONDS = 0.2  # to spend on one example
@@ -118,17 +120,27 @@ def _watching(places: dict[str, list[nn.Module]], weight: float, found: dict[str
     hooks = []
     for name, modules in places.items():
 
-        def note(module: nn.Module, args: tuple[Any, ...], name: str = name) -> None:
-            x = args[0] if isinstance(module, nn.Conv2d) or args[0].dim() == 1 else args[0].flatten(0, -2)
+        def note(module: nn.Module, args: tuple[Any, ...], options: dict[str, Any], name: str = name) -> None:
             seen = found.setdefault(name, {})
-            seen[tuple(x.shape)] = seen.get(tuple(x.shape), 0.0) + weight
+            for shape in _shapes_seen(module, (*args, *options.values())):
+                seen[shape] = seen.get(shape, 0.0) + weight
 
-        hooks += [module.register_forward_pre_hook(note) for module in modules]
+        hooks += [module.register_forward_pre_hook(note, with_kwargs=True) for module in modules]
     try:
         yield
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _shapes_seen(module: nn.Module, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
+    """Shapes that a layer multiplies in one call; of experts, one for each that gets tokens."""
+    x = args[0]
+    if has_experts(module):
+        return [(count, x.shape[-1]) for count in routed(module, args)]
+    if isinstance(module, OF_IMAGES) or x.dim() == 1:
+        return [tuple(x.shape)]
+    return [tuple(x.flatten(0, -2).shape)]
 
 
 def model_seconds(model: nn.Module, example: Example) -> float:

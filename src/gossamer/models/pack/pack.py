@@ -1,31 +1,31 @@
-"""pack_: every sparse layer into the format that is fastest on this machine, and dense where dense is."""
+"""pack_: convert every sparse layer to the fastest format on this machine, or keep it dense if that is faster."""
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
-from gossamer.formats import Dense, Format, Masked
-from gossamer.kernels.rows.operators import STORED
+from gossamer.formats import Dense, Format, Masked, Stacked
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
+from gossamer.models.experts import experts_hold_inputs_first, is_experts
 from gossamer.models.fuse import fuse_
 from gossamer.models.group import group_layers
-from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
-from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack import truth
 from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
+from gossamer.models.pack.experts import usual_expert
 from gossamer.models.pack.foreign import apply_masks
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
+from gossamer.models.pack.layers import OF_IMAGES, call_of, candidates_of, options_of, refused, tokens_of
 from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
-from gossamer.models.pack.tune import Counts, Timing, fastest, fitting, guess, measure
+from gossamer.models.pack.tune import Counts, Timing, fastest, guess, measure
 from gossamer.models.quantized import QuantizedLinear
+from gossamer.models.summary import summary
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight, all_weights
 from gossamer.progress import watched
@@ -34,6 +34,7 @@ from gossamer.progress import watched
 _PRUNED = 0.3
 #: Tokens that a layer is judged by when there is no example: a reply, a few, a batch.
 _TOKENS = (1, 16, 128)
+_TABLES = (nn.Embedding, nn.EmbeddingBag)
 Small = DynamicInt8Linear | QuantizedLinear
 
 
@@ -43,46 +44,56 @@ def pack_(
     *,
     tune: bool = True,
     remeasure: bool = False,
+    quiet: bool = False,
     show_progress: bool | None = None,
 ) -> PackReport:
-    """Put every sparse layer into the format that is fastest on this machine, in place; prints a table.
+    """Convert every sparse layer to the fastest format on this machine, in place; print a table.
 
-    Dense and every packed format that fits the pattern are measured layer by layer, interleaved, on the numbers of
-    tokens that the examples bring to the layer; the fastest stays, dense where dense wins. What was measured is kept
-    for this machine in ``$GOSSAMER_CACHE``. With one thread CPU time counts, which other programs don't disturb. A gain
-    above what the operations and bytes saved allow, or one that a second measurement doesn't confirm where several
-    threads run on a busy machine, is measured again; if that doesn't help, it is marked "?" and not kept.
-    Then the last lines show one eager call of the model with each example, as it was given and as it is now. The
-    results are those of the layer before, up to the order of sums.
-    Linear layers and transformers' Conv1D are packed, and, with an example and on a CPU, convolutions in two
-    dimensions without groups. A layer on a GPU is measured there, by replays of a CUDA graph: what its kernels take,
-    without the cost of calling them; in an ``nn.Sequential`` it then applies the ReLU, GELU or SiLU that follows it
-    (:func:`gossamer.models.fuse_`). A layer that :func:`gossamer.quantize_` made keeps its numbers: the layouts of its
-    bytes are measured, dense among them; those that read the same input compute by one launch then
-    (:func:`gossamer.models.group_`), and "dense us" is what it would take in float32 (on a GPU, half precision).
+    Dense and every packed format that fits the pattern are measured for each layer, interleaved, with the numbers of
+    tokens that the examples have there. The fastest is used; where that is dense, the layer keeps its mask. The results
+    are those of the layer before, up to floating-point rounding.
+
+    Measurements are kept for this machine in ``$GOSSAMER_CACHE``. With one thread, CPU time is measured, which other
+    programs don't disturb. A gain that is larger than the saved operations and bytes allow, or that a second
+    measurement doesn't confirm (with several threads on a busy machine), is measured again; if that doesn't help, it is
+    marked "?" and not kept. The last lines of the table show one eager call of the model with each example, before and
+    after.
+
+    Linear layers, transformers' Conv1D and the projections of nn.MultiheadAttention are packed; on a CPU also the
+    experts of transformers' mixture-of-experts models, and, with an example, convolutions that are not depthwise.
+
+    A layer on a GPU is measured there, by CUDA graphs, so without the overhead of calls. In an ``nn.Sequential`` it is
+    then fused with a following ReLU, GELU or SiLU (:func:`gossamer.models.fuse_`).
+
+    For a layer of :func:`gossamer.quantize_`, the layouts of its bytes are measured, including dense; its values don't
+    change. Layers that read the same input are combined into one launch (:func:`gossamer.models.group_`). "dense us" is
+    the time in float32 (on a GPU, in half precision).
 
     Parameters
     ----------
     model
-        With weights made sparse by :func:`gossamer.sparsify_`, by training, or by zeros of another tool. Masks of
-        ``torch.nn.utils.prune`` are applied first, as by its ``remove``.
+        A model with sparse weights, by :func:`gossamer.sparsify_`, by training, or with the zeros of another tool.
+        Masks of ``torch.nn.utils.prune`` are applied first, as by its ``remove``.
     example_inputs
-        What the model is called with: a tensor, a tuple of positional or a mapping of keyword arguments. A **list** is
-        several such examples: the format that is best over all of them is taken, by the sum of their times. A pair
-        ``(example, weight)`` in the list counts as that many calls: ``[prompt, (one_token, 200)]``. (So a tuple of an
-        input and a number, in a list, is a pair; write ``((x, 3), 1)`` if 3 is an argument of the model.) Without
-        examples, layers are judged by 1, 16 and 128 tokens, which count alike: times are geometric means.
+        The arguments of a call: a tensor, a tuple of positional or a mapping of keyword arguments. A **list** means
+        several such examples: the format with the smallest sum of times is used. A pair ``(example, weight)`` in the
+        list counts as this many calls: ``[prompt, (one_token, 200)]``. (So a tuple of an input and a number, in a list,
+        is a pair; write ``((x, 3), 1)`` if 3 is an argument of the model.) Without examples, layers are measured with
+        1, 16 and 128 tokens, and compared by the geometric mean.
     tune
-        False takes the format from a model of the costs and measures nothing.
+        If False, choose by a cost model instead of measuring.
     remeasure
         Measure again what this machine has measured before.
+    quiet
+        Don't print the table.
     show_progress
-        None: if standard error is a terminal. Stopped by Ctrl-C, each layer is packed or as it was, and all is usable.
+        None: only if standard error is a terminal. After Ctrl-C each layer is either packed or unchanged, and the model
+        works.
 
     Returns
     -------
     PackReport
-        One row a layer, and one for each example.
+        One row per layer, and one for each example.
 
     Examples
     --------
@@ -102,7 +113,12 @@ def pack_(
         name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.device.type == "cpu"
     ]:
         skipped[name] = f"{small.pop(name).layout} is for a GPU; on a CPU a dense copy is multiplied"
-    places: dict[str, list[nn.Module]] = {name: [m for m, _ in weight.places] for name, weight in weights.items()}
+    callers: dict[nn.Module, nn.Module] = {  # of layers that are never called themselves
+        m.out_proj: m for m in model.modules() if isinstance(m, nn.MultiheadAttention)
+    }
+    places: dict[str, list[nn.Module]] = {
+        name: [callers.get(m, m) for m, _ in weight.places] for name, weight in weights.items()
+    }
     examples = examples_of(example_inputs)
     seen = shapes_of(model, examples, places | {name: [layer] for name, layer in small.items()})
     before = [model_seconds(model, example) for example in examples if tune]
@@ -124,9 +140,12 @@ def pack_(
         MeasuredExample(example.text, example.weight, seconds * 1e6, model_seconds(model, example) * 1e6)
         for example, seconds in zip(examples, before, strict=False)
     )
-    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(report.table() if layers or skipped else "no sparse layer to pack")
+    whole = summary(model)
+    size = sum(math.prod(row.shape) for row in whole.rows)
+    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured, size, 1 - whole.density)
+    if not quiet:
+        console = Console(width=None if sys.stdout.isatty() else 120)
+        console.print(report.table() if layers or skipped else "no sparse layer to pack")
     return report
 
 
@@ -134,10 +153,16 @@ def _usual_shapes(weight: Weight | Small) -> list[tuple[int, ...]]:
     """Shapes that a layer is judged by when no example reaches it; none for a convolution."""
     if not isinstance(weight, Weight):
         return [(count, weight.in_features) for count in _TOKENS]
-    if isinstance(weight.module, nn.Conv2d):
+    if isinstance(weight.module, OF_IMAGES):
         return []
-    inputs = weight.shape[0 if inputs_first(weight.module) else 1]
-    return [(count, inputs) for count in _TOKENS]
+    return [(count, _inputs(weight)) for count in _TOKENS]
+
+
+def _inputs(weight: Weight) -> int:
+    """Length of the vectors that a layer, or an expert, multiplies."""
+    if is_experts(weight.module, weight.shape):
+        return weight.shape[1 if experts_hold_inputs_first(weight.module) else 2]
+    return weight.shape[0 if inputs_first(weight.module) else 1]
 
 
 def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
@@ -145,9 +170,9 @@ def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
     found: dict[str, Weight] = {}
     skipped: dict[str, str] = {}
     for name, weight in all_weights(model).items():
-        if not (weight.is_sparse or _pruned(weight)):
+        if weight.foreign or not (weight.is_sparse or _pruned(weight)):
             continue
-        reason = _refused(weight)
+        reason = refused(weight)
         if reason is None:
             found[name] = weight
         else:
@@ -155,60 +180,37 @@ def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
     return found, skipped
 
 
-def _refused(weight: Weight) -> str | None:
-    """Why a weight can't be packed; None if it can."""
-    kind, parameter = dense_class(weight.module).__name__, weight.parameter
-    if not _packable(weight):
-        return f"packed kernels are for Linear, Conv1D, and Conv2d without groups; this is {kind}"
-    if parameter.dtype not in STORED or parameter.device.type not in ("cpu", "cuda"):
-        where = f"{parameter.dtype} on {parameter.device}"
-        return f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
-    if parameter.is_cuda and not isinstance(weight.module, nn.Linear):
-        return f"packed kernels on a GPU are for Linear; this is {kind}"
-    return None
-
-
-def _packable(weight: Weight) -> bool:
-    module, name = weight.places[0]
-    if name != "weight":
-        return False
-    if isinstance(module, nn.Conv2d):
-        return module.groups == 1 and module.padding_mode == "zeros"
-    return isinstance(module, nn.Linear) or inputs_first(module)
-
-
 def _pruned(weight: Weight) -> bool:
-    if not _packable(weight) or weight.shape.numel() == 0:
+    """Has a plain weight many zeros? (Tables of embeddings may, and biases of experts, for other reasons.)"""
+    if len(weight.shape) < 2 or weight.shape.numel() == 0:
+        return False
+    if weight.name.endswith("bias") or isinstance(weight.module, _TABLES):
         return False
     return float((weight.dense() == 0).float().mean()) >= _PRUNED
-
-
-def _call(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
-    bias = None if module.bias is None else module.bias.detach()
-    if inputs_first(module):
-        return lambda x, weight: torch.addmm(bias, x, weight)  # type: ignore[arg-type]
-    if isinstance(module, nn.Linear):
-        return lambda x, weight: F.linear(x, weight, bias)
-    options = (module.stride, module.padding, module.dilation, module.groups)
-    return lambda x, weight: F.conv2d(x, weight, bias, *options)
 
 
 def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts: Counts) -> PackedLayer:
     dense = weight.dense()
     mask = weight.mask() if weight.is_sparse else dense != 0
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
-    call = _call(weight.module)
-    tokens = tuple(_tokens(weight.module, s) for s in shapes)
-    candidates = _candidates(weight.module, mask, dense)
+    candidates = candidates_of(weight.module, mask, dense)
+    experts = is_experts(weight.module, weight.shape)
+    if experts:
+        shapes = [(count, _inputs(weight)) for count, _ in shapes]
+    tokens = tuple(tokens_of(weight.module, s) for s in shapes)
+    judged = usual_expert(dense, mask) if experts else (dense, mask)
     times: dict[Format, Timing]
     if tune:
-        times = measure(dense, mask, call, candidates, shapes, counts)
+        options = options_of(weight.module)
+        times = measure(*judged, call_of(weight.module), candidates, shapes, counts, options)
     else:
-        times = guess(dense, mask, candidates, tokens, counts)
+        times = guess(*judged, candidates, tokens, counts)
     best = fastest(times, counts)
     before, seconds, shape = times[Dense()].seconds(counts), times[best].seconds(counts), tuple(dense.shape)
     if isinstance(best, Dense):  # as fast as dense, and still sparse: its mask is kept when it trains on
         weight.become(dense, mask, Masked())
+    elif experts:
+        weight.become(dense, mask, Stacked(best))
     else:
         weight.become(times[best].tensor)
     return PackedLayer(
@@ -238,21 +240,3 @@ def _pack_small(name: str, layer: Small, shapes: list[tuple[int, ...]], tune: bo
     shape, tokens = (layer.out_features, layer.in_features), tuple(torch.Size(s[:-1]).numel() for s in shapes)
     times, sizes = (before * 1e6, timing.seconds(counts) * 1e6), (layer.nbytes, layer.dense_bytes)
     return PackedLayer(name, shape, sparsity, tokens, str(best), *times, *sizes, timing.clear)
-
-
-def _candidates(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:
-    """Formats with kernels that hold the weight where it is."""
-    if dense.is_cuda:
-        return pack_gpu.fitting(mask.flatten(1), dense.dtype)
-    if inputs_first(module):
-        return [turned for format in fitting(mask.t()) if (turned := format.transposed())]
-    return fitting(mask.flatten(1))
-
-
-def _tokens(module: nn.Module, shape: tuple[int, ...]) -> int:
-    """How many vectors the layer multiplies by its weight."""
-    if not isinstance(module, nn.Conv2d):
-        return torch.Size(shape[:-1]).numel()
-    plain = nn.Conv2d(1, 1, module.kernel_size, module.stride, module.padding, module.dilation, device="meta")  # type: ignore[arg-type]
-    *batch, _, height, width = shape
-    return plain(torch.empty(*batch, 1, height, width, device="meta")).numel()

@@ -1,7 +1,8 @@
-"""What pack_ says: one row a layer, and the time of the model before and after."""
+"""The report of pack_: one row per layer, and the time of the model before and after."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PackedLayer:
-    """What became of one layer."""
+    """The result for one layer."""
 
     name: str
     shape: tuple[int, ...]
@@ -23,7 +24,7 @@ class PackedLayer:
     bytes: int
     dense_bytes: int
     clear: bool = True
-    """False: the times are not to be trusted, because other programs disturbed them; they are not kept."""
+    """False if other programs disturbed the measurement; such times are not kept."""
 
     @property
     def gain(self) -> float:
@@ -33,7 +34,7 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class MeasuredExample:
-    """How long one call of the model took with an example, as it was given to pack_ and as it is packed now."""
+    """The time of one call of the model with an example, before and after packing."""
 
     text: str  # the shapes of its tensors
     weight: float
@@ -48,7 +49,7 @@ class MeasuredExample:
 
 @dataclass(frozen=True)
 class PackReport:
-    """What :func:`gossamer.pack_` did; print it, or read ``layers`` and ``examples``.
+    """The result of :func:`gossamer.pack_`; print it, or read ``layers`` and ``examples``.
 
     Examples
     --------
@@ -63,17 +64,42 @@ class PackReport:
     skipped: tuple[tuple[str, str], ...] = ()
     measured: bool = True
     examples: tuple[MeasuredExample, ...] = ()
+    parameters: int = 0
+    """Values of all parameters of the model, if they were dense."""
+    sparsity: float = 0.0
+    """Share of them that is pruned."""
 
     @property
     def gain(self) -> float:
-        """Dense time over packed time, of all layers together."""
+        """Dense time divided by packed time, for all layers together."""
         return sum(r.dense_us for r in self.layers) / max(sum(r.us for r in self.layers), 1e-9)
+
+    @property
+    def taken(self) -> str:
+        """One line: how many sparse weights there are, and how sparse the model is."""
+        size, count = sum(math.prod(r.shape) for r in self.layers), len(self.layers)
+        share = 100 * size / max(self.parameters, 1)
+        return (
+            f"{count} sparse weight{'s' * (count != 1)}, {share:.1f} % of all parameters; "
+            f"the model is {100 * self.sparsity:.1f} % sparse"
+        )
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """One line for each reason why sparse weights were not packed."""
+        names: dict[str, list[str]] = {}
+        for name, why in self.skipped:
+            names.setdefault(why, []).append(name)
+        return tuple(f"not packed: {_some(n)}; {why}" for why, n in names.items())
 
     def table(self) -> Table:
         """Return the report as a rich table."""
         from rich.table import Table  # rich takes as long to import as all of gossamer
 
-        table = Table("layer", "shape", "tokens", "format", box=None, padding=(0, 2, 0, 0))
+        table = Table(box=None, padding=(0, 2, 0, 0))
+        table.add_column("layer", overflow="fold")  # names are complete, on two lines if they are long
+        for column in ("shape", "tokens", "format"):
+            table.add_column(column)
         for column in ("sparsity", "dense us", "packed us", "gain", "bytes"):
             table.add_column(column, justify="right")
         for r in self.layers:
@@ -81,18 +107,26 @@ class PackReport:
             gain = f"{r.gain:.2f}x" if r.clear else f"{r.gain:.2f}x ?"
             figures = (f"{r.sparsity:.1%}", f"{r.dense_us:,.0f}", f"{r.us:,.0f}", gain)
             table.add_row(r.name, shape, tokens, r.format, *figures, f"{r.bytes / max(r.dense_bytes, 1):.2f}x")
-        for name, why in self.skipped:
-            table.add_row(name, "", "", f"[dim]left as it is: {why}[/]")
         for e in self.examples:
             table.add_row(
                 "[bold]the model[/]", e.text, "", "", "", f"{e.before_us:,.0f}", f"{e.us:,.0f}", f"{e.gain:.2f}x"
             )
+        table.caption = "\n".join((*self.left, self.taken))
+        table.caption_justify, table.caption_style = "left", ""
         return table
 
     def __str__(self) -> str:
         from rich.console import Console
 
-        console = Console(width=120)
+        console = Console(width=120, force_jupyter=False)
         with console.capture() as captured:
             console.print(self.table())
         return captured.get().rstrip()
+
+
+_FEW = 3
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:_FEW])
+    return shown if len(names) <= _FEW else f"{shown} and {len(names) - _FEW} more"

@@ -103,9 +103,13 @@ def measure(
     formats: Sequence[Format],
     shapes: Sequence[tuple[int, ...]],
     counts: Counts,
+    options: tuple[object, ...] = (),
 ) -> dict[Format, Timing]:
-    """Measure dense and every format, in turns; what this machine has measured before is known."""
-    key = key_of(dense, mask, formats, shapes)
+    """Measure dense and every format, in turns; what this machine has measured before is known.
+
+    ``options`` are what else the times of ``call`` depend on: stride, padding, dilation and groups of a convolution.
+    """
+    key = key_of(dense, mask, formats, shapes, options)
     known = known_times(key)
     if known is not None:
         return _from_cache(known, dense, mask, counts)
@@ -181,11 +185,17 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
 # -- what this machine has measured
 
 
-def key_of(dense: Tensor, mask: Tensor, formats: Sequence[object], shapes: Sequence[tuple[int, ...]]) -> str:
+def key_of(
+    dense: Tensor,
+    mask: Tensor,
+    formats: Sequence[object],
+    shapes: Sequence[tuple[int, ...]],
+    options: tuple[object, ...] = (),
+) -> str:
     """Return what the times of some formats of a weight are known by."""
     density = round(float(mask.float().mean()), 2) if mask.numel() else 0.0
     kind = "each"  # a list of times, one for each shape: a cache of an older version has their sum
-    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), kind)
+    what = (tuple(dense.shape), str(dense.dtype), density, [str(f) for f in formats], list(shapes), kind, *options)
     machine = (torch.cuda.get_device_name(dense.device), torch.__version__) if dense.is_cuda else _machine()
     return repr((machine, torch.get_num_threads(), what))
 

@@ -1,33 +1,35 @@
 // The kernels of packed rows as torch operators, through torch's stable C functions (torch_abi.h). Schemas, fake functions
-// and gradients are declared in Python (gossamer/ops/packed_kernels.py); here are the functions for CPU tensors.
+// and gradients are declared in Python (gossamer/kernels/rows/operators.py); here are the functions for CPU tensors.
 //
 //   rows_linear(row?, pos?, crd, values, x, bias?, rows, cols, block, tile, window, per, activation) -> out
+//   rows_register(row?, pos?, crd, rows, cols, block, tile, window, per) -> number
+//   rows_registered(values, x, bias?, number, rows, activation) -> out, as rows_linear
 //   rows_int8(row?, pos?, crd, values, scale, x, bias?, rows, ..., activation) -> out, of int8 values times scale[row]
 //   rows_sample(row?, pos?, crd, left, right, rows, cols, block, tile, window, per) -> grad
 //   rows_gather(values, places) -> values[places], 0 where the place is -1
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
 
 #include "half_run.h"
-#include "rows.h"
-#include "torch_abi.h"
+#include "rows_of.h"
+
+namespace gossamer_torch {
 
 namespace {
-
-using namespace gossamer_torch;
-
-constexpr int32_t MOST_ROWS = 4096;  // of a block
-
 struct Identity {  // rows in their own order, for the regular patterns
   int32_t row[MOST_ROWS];
   Identity() {
     for (int32_t i = 0; i < MOST_ROWS; i++) row[i] = i;
   }
 } identity;
+}  // namespace
 
-// The sizes are rows, cols, block, tile, window, per. `lanes_of`: of the kernels that choose the tile of a regular pattern.
-gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes,
-                       int64_t lanes_of = gossamer::kernels().lanes) {
+gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, const Value* sizes, int64_t lanes_of) {
   constexpr int64_t lanes = gossamer::LANES;
   gossamer::Rows a{};
   a.rows = int64_t(sizes[0]), a.cols = int64_t(sizes[1]), a.block = int64_t(sizes[2]), a.tile = int64_t(sizes[3]);
@@ -56,7 +58,11 @@ gossamer::Rows rows_of(const Tensor& row, const Tensor& pos, const Tensor& crd, 
   return a;
 }
 
-int64_t places(const gossamer::Rows& a, const Tensor& crd) { return crd.size(0) << a.nibbles(); }  // and as many values
+}  // namespace gossamer_torch
+
+namespace {
+
+using namespace gossamer_torch;
 
 struct ProductJob {
   gossamer::Product p;
@@ -100,16 +106,62 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   return out.release();
 }
 
-void rows_linear(Value* stack, uint64_t, uint64_t) {
-  Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
-  Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
+Value linear(const gossamer::Rows& a, const Tensor& crd, const Tensor& values, const Tensor& x, const Tensor& bias,
+             Value activation) {
   ProductJob job{{}, &gossamer::kernels()};
-  job.p.a = rows_of(row, pos, crd, stack + 6);
+  job.p.a = a;
   const char* wanted = "values must be float32 or bfloat16, as many as crd has columns";
   const int64_t count = places(job.p.a, crd);
   if (values.dtype() == BFLOAT16) job.p.a.halves = values.line<const gossamer::Bf16>(BFLOAT16, count, wanted);
   else job.p.a.values = values.line<const float>(FLOAT32, count, wanted);
-  stack[0] = product(job, crd, x, bias, stack[12]);
+  return product(job, crd, x, bias, activation);
+}
+
+void rows_linear(Value* stack, uint64_t, uint64_t) {
+  const Tensor row(optional(stack[0])), pos(optional(stack[1])), crd(stack[2]);
+  const Tensor values(stack[3]), x(stack[4]), bias(optional(stack[5]));
+  stack[0] = linear(rows_of(row, pos, crd, stack + 6), crd, values, x, bias, stack[12]);
+}
+
+// Rows that are multiplied again and again, by a number: an argument of an operator costs up to 0.2 us.
+// Neither shared_ptr nor unordered_map: with them the wheel would need glibc 2.32 and the libstdc++ of gcc 11.
+struct Registered {
+  const Tensor row, pos, crd;
+  Value sizes[6];
+  std::atomic<int64_t> users;  // the table, and each call that is running
+};
+struct Leave {
+  void operator()(Registered* rows) const {
+    if (--rows->users == 0) delete rows;
+  }
+};
+using Use = std::unique_ptr<Registered, Leave>;
+std::mutex table_lock;
+std::map<int64_t, Use> table;
+int64_t registered_so_far = 0;
+
+void rows_register(Value* stack, uint64_t, uint64_t) {
+  Use made(new Registered{Tensor(optional(stack[0])), Tensor(optional(stack[1])), Tensor(stack[2]), {}, {1}});
+  memcpy(made->sizes, stack + 3, sizeof made->sizes);
+  rows_of(made->row, made->pos, made->crd, made->sizes);  // which checks them
+  const std::lock_guard<std::mutex> lock(table_lock);
+  table[++registered_so_far] = std::move(made);
+  stack[0] = Value(registered_so_far);
+}
+
+void rows_registered(Value* stack, uint64_t, uint64_t) {
+  const Tensor values(stack[0]), x(stack[1]), bias(optional(stack[2]));
+  Use found;
+  {
+    const std::lock_guard<std::mutex> lock(table_lock);
+    const auto at = table.find(int64_t(stack[3]));
+    require(at != table.end() && at->second->sizes[0] == stack[4], "no rows have this number");
+    ++at->second->users;
+    found.reset(at->second.get());
+  }
+  // checked again: their memory may be another one by now
+  const gossamer::Rows a = rows_of(found->row, found->pos, found->crd, found->sizes);
+  stack[0] = linear(a, found->crd, values, x, bias, stack[5]);
 }
 
 void rows_int8(Value* stack, uint64_t, uint64_t) {
@@ -179,6 +231,8 @@ struct Register {
     check(aoti_torch_library_init_impl("gossamer", "CPU", __FILE__, __LINE__, &library));
     check(torch_library_impl(library, "rows_linear", rows_linear, TORCH_2_11));
     check(torch_library_impl(library, "rows_forward", rows_linear, TORCH_2_11));  // the same, below autograd
+    check(torch_library_impl(library, "rows_register", rows_register, TORCH_2_11));
+    check(torch_library_impl(library, "rows_registered", rows_registered, TORCH_2_11));
     check(torch_library_impl(library, "rows_int8", rows_int8, TORCH_2_11));
     check(torch_library_impl(library, "rows_sample", rows_sample, TORCH_2_11));
     check(torch_library_impl(library, "rows_sample_forward", rows_sample, TORCH_2_11));
@@ -187,5 +241,10 @@ struct Register {
 } registered;
 
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) void gossamer_forget(int64_t number) {
+  const std::lock_guard<std::mutex> lock(table_lock);
+  table.erase(number);
+}
 
 extern "C" __attribute__((visibility("default"))) const char* gossamer_isa() { return gossamer::kernels().name; }

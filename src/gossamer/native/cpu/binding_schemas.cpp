@@ -12,7 +12,9 @@ int32_t aoti_torch_library_def(TorchLibrary*, const char* schema);
 }
 
 #define ROWS "Tensor? row, Tensor? pos, Tensor crd, "
-#define SIZES ", int rows, int cols, int block, int tile, int window, int per, int activation) -> Tensor"
+#define SIZES ", int rows, int cols, int block, int tile, int window, int per"
+#define CONV ", int kernel_h, int kernel_w, int stride_h, int stride_w, int dilation_h, int dilation_w, int left, int right, int top, int bottom"
+#define OUT ", int activation) -> Tensor"
 
 #define BLOCKS "Tensor pos, Tensor crd, Tensor values, Tensor x, Tensor? bias, int rows, int cols, int activation) -> Tensor"
 
@@ -21,9 +23,10 @@ static const char* const SCHEMAS[] = {
     "int8_linear_ranged(Tensor weight, Tensor x, Tensor? bias, Tensor? x_scale, Tensor? x_zero, Tensor? out_scale, "
     "Tensor? out_zero, int rows, int activation, int out) -> Tensor",
     "int8_quantize(Tensor x, Tensor? scale, Tensor? zero) -> (Tensor, Tensor, Tensor)",
-    "rows_linear(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES,
-    "rows_forward(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES,
-    "rows_int8(" ROWS "Tensor values, Tensor scale, Tensor x, Tensor? bias" SIZES,
+    "rows_linear(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES OUT,
+    "rows_forward(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES OUT,
+    "rows_conv2d(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES CONV OUT,
+    "rows_int8(" ROWS "Tensor values, Tensor scale, Tensor x, Tensor? bias" SIZES OUT,
     "blocks_linear(" BLOCKS,
     "blocks_forward(" BLOCKS,
 };

@@ -21,6 +21,8 @@ namespace ISA {
 
 #include "panel.h"
 
+#include "pixels.h"
+
 #include "strip.h"
 
 #include "product.h"
@@ -74,7 +76,7 @@ static int64_t items(const Product& p) {
   if (by_windows(p)) return (p.tokens + SHARE - 1) / SHARE * quads(p.a);
 #endif
   const int64_t n = panel_tokens(p);
-  return p.tokens == 1 ? p.a.blocks() : (p.tokens + n - 1) / n * p.a.blocks();
+  return p.tokens == 1 && !p.image ? p.a.blocks() : (p.tokens + n - 1) / n * p.a.blocks();
 }
 
 // Item i: token tile i / blocks, block of rows i % blocks. Neighbours share a packed panel.
@@ -83,7 +85,7 @@ static void product(const Product& p, int64_t begin, int64_t end) {
   if (by_windows(p) && p.a.halves) return multiply_windows<Bf16>(p, begin, end);
   if (by_windows(p)) return p.a.bytes ? multiply_windows<int8_t>(p, begin, end) : multiply_windows<float>(p, begin, end);
 #endif
-  if (p.tokens == 1) return multiply_token(p, begin, end);
+  if (p.tokens == 1 && !p.image) return multiply_token(p, begin, end);
   const int64_t blocks = p.a.blocks(), n = panel_tokens(p);
   for (bool fresh = true; begin < end; fresh = false) {
     const int64_t t = begin / blocks, b0 = begin % blocks;
@@ -93,6 +95,8 @@ static void product(const Product& p, int64_t begin, int64_t end) {
     begin = t * blocks + b1;
   }
 }
+
+static void pad(const Padding& p, int64_t begin, int64_t end) { pad_planes<W>(p, begin, end); }
 
 static void sample(const Sample& p, int64_t begin, int64_t end) {
   constexpr int64_t N = 4 * W;
@@ -117,7 +121,7 @@ static void sample(const Sample& p, int64_t begin, int64_t end) {
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 extern const Kernels JOIN(kernels_, ISA);
-const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample,
+const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample, ISA::pad,
                                    {ISA::block_items, ISA::block_product, ISA::block_sample}, ISA::widen, ISA::narrow};
 
 }  // namespace gossamer

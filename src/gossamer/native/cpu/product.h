@@ -95,7 +95,8 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
   memset(panels - N, 0, N * sizeof(float));
   bool finite = true;
   for (int64_t k = 0; k < tiles; k++) {
-    finite &= pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), panels + k * panel);
+    finite &= p.image ? pack_pixels<W, T>(*p.image, first, tokens, k * a.tile, a.width(k), a.window, panels + k * panel)
+                      : pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), panels + k * panel);
     memset(panels + k * panel + a.width(k) * N, 0, (a.tile + 1 - a.width(k)) * N * sizeof(float));
   }
   const auto tile = [&](int64_t b, int64_t k, auto value) {
@@ -111,6 +112,8 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
       if (a.bytes) tile(b, k, int8_t{});
       else if (a.halves) tile(b, k, Bf16{});
       else tile(b, k, 0.0f);
-    unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
+    if (p.image) put_pixels<W, T>(p, sums, a.height(b), b * a.block, first, tokens);
+    else
+      unpack_panel<W, T>(sums, a.height(b), b * a.block, a.scale, p.bias, p.activation, p.out + first * p.ldo, p.ldo, tokens);
   }
 }

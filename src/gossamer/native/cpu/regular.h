@@ -78,7 +78,7 @@ static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int
     const int64_t next = g + 1 < groups ? a.first(b, k, g + 1) : last ? 0 : a.first(b, k + 1, 0);
     const int64_t ahead = fresh && next ? next * LANES - first : 0;
     if (R == LANES) ask_for_columns(a, first + ahead, ahead ? steps * LANES : 0);
-    const bool direct = SQUARE && last && finite && row + LANES <= a.rows;
+    const bool direct = SQUARE && last && finite && !p.image && row + LANES <= a.rows;
     for (int s = 0; s < LANES; s += R) {
       float *mine = sums + (g * LANES + s) * N, *to = last ? hot + s * N : mine;
       const float* before = k ? mine : nullptr;
@@ -106,7 +106,8 @@ static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int
 #pragma GCC unroll 4
         for (int t = 0; t < T; t++) store<W>(to + (r * T + t) * W, acc[r][t]);
     }
-    if (last && !direct)
+    if (last && p.image) put_pixels<W, T>(p, hot, a.rows - row < LANES ? a.rows - row : LANES, row, token, tokens);
+    else if (last && !direct)
       unpack_panel<W, T>(hot, a.rows - row < LANES ? a.rows - row : LANES, row, a.scale, p.bias, p.activation, out, p.ldo,
                          tokens);
   }
@@ -120,7 +121,8 @@ static void multiply_regular(const Product& p, int64_t token, int64_t tokens, in
   const int64_t lines = a.tiles() * a.tile + 1;  // all columns in one panel, and one line behind the last window
   float* panel = scratch((lines + a.block + LANES) * N * sizeof(float));
   float *sums = panel + lines * N, *hot = sums + a.block * N;
-  const bool finite = pack_panel<W, T>(p.x + token * p.ldx, p.ldx, tokens, 0, a.cols, panel);
+  const bool finite = p.image ? pack_pixels<W, T>(*p.image, token, tokens, 0, a.cols, true, panel)
+                              : pack_panel<W, T>(p.x + token * p.ldx, p.ldx, tokens, 0, a.cols, panel);
   memset(panel + a.windows() * a.window * N, 0, N * sizeof(float));
   for (int64_t b = b0; b < b1; b++)
     for (int64_t k = 0; k < a.tiles(); k++) {

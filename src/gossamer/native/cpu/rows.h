@@ -23,6 +23,7 @@
 
 #include "bf16.h"
 #include "blocks.h"
+#include "image.h"
 
 namespace gossamer {
 
@@ -139,6 +140,7 @@ struct Product {             // out[n, rows] = act(x[n, cols] @ A.T + bias), bot
   float* out;
   int64_t ldo;
   bool wide = false;         // AVX-512: panels of 64 tokens; else of 32
+  const Image* image = nullptr;  // instead of x: tokens are pixels of a convolution, and out is [images, rows, pixels]
 };
 
 struct Sample {              // grad[place] = sum over tokens of left[token, row] * right[token, col]; without an entry 0
@@ -155,6 +157,7 @@ struct Kernels {
   int64_t (*items)(const Product&);
   void (*product)(const Product&, int64_t begin, int64_t end);   // any number of tokens
   void (*sample)(const Sample&, int64_t begin, int64_t end);     // items: blocks of rows
+  void (*pad)(const Padding&, int64_t begin, int64_t end);       // items: planes
   BlockKernels blocks;
   void (*widen)(const Bf16*, float*, int64_t count);
   void (*narrow)(const float*, Bf16*, int64_t count);            // to the nearest, ties to even

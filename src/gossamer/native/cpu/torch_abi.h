@@ -22,8 +22,6 @@ int32_t aoti_torch_get_strides(Handle, int64_t**);
 int32_t aoti_torch_get_dim(Handle, int64_t*);
 int32_t aoti_torch_get_dtype(Handle, int32_t*);
 int32_t aoti_torch_empty_strided(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*);
-int32_t torch_from_blob(void*, int64_t, const int64_t*, const int64_t*, int64_t offset, int32_t dtype, int32_t device,
-                        int32_t index, Handle*, int32_t layout, const uint8_t*, int64_t, void (*)(void*, void*), void*);
 int32_t aoti_torch_delete_tensor_object(Handle);
 int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
 }
@@ -69,6 +67,8 @@ class Tensor {  // owns the handle that torch lends to an operator
   }
   bool contiguous() const {
     int64_t expected = 1;
+    for (int64_t d = 0; d < dim(); d++)
+      if (!size(d)) return true;
     for (int64_t d = dim() - 1; d >= 0; expected *= size(d), d--)
       if (size(d) > 1 && stride(d) != expected) return false;
     return true;
@@ -139,16 +139,9 @@ inline Handle empty(int64_t dims, const int64_t* sizes, int32_t dtype = FLOAT32)
   for (int64_t d = dims - 2; d >= 0; d--) strides[d] = strides[d + 1] * sizes[d + 1];
   const int64_t bytes = (dims ? strides[0] * sizes[0] : 1) * (dtype == UINT8 ? 1 : dtype == BFLOAT16 ? 2 : 4);
   Handle out;
-  if (Large::suits(bytes)) {
-    const Large memory(bytes);
-    void* size = reinterpret_cast<void*>(uintptr_t(memory.size));
-    if (memory.data) {
-      if (!torch_from_blob(memory.data, dims, sizes, strides, 0, dtype, 0, -1, &out, 0, nullptr, 0, Large::give_back, size))
-        return out;
-      Large::give_back(memory.data, size);
-    }
-  }
   check(aoti_torch_empty_strided(dims, sizes, strides, dtype, 0, -1, &out));
+  void* data = nullptr;
+  if (bytes >= LARGE && !aoti_torch_get_data_ptr(out, &data)) in_large_pages(data, bytes);
   return out;
 }
 

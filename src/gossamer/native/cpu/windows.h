@@ -161,6 +161,6 @@ template <class V> static void multiply_windows(const Product& p, int64_t begin,
 // Measured on Zen 4 at 2:4, 1:4, 1:10 and 1:20, 768x768 and 768x3072: as fast as panels at 14 tokens and at 26, where those
 // of 16 and of 32 are filled so far; 1.1 to 1.6 times as fast below, and as much slower above.
 static bool by_windows(const Product& p) {
-  return p.a.per && p.a.window <= 32 && (p.tokens <= 14 || (p.tokens > 16 && p.tokens <= 24));
+  return p.a.per && p.a.window <= 32 && !p.image && (p.tokens <= 14 || (p.tokens > 16 && p.tokens <= 24));
 }
 #endif

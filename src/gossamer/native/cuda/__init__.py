@@ -11,7 +11,7 @@ Nothing of this is touched before the first kernel is asked for, and nothing nee
 from gossamer.native.cuda import calls
 from gossamer.native.cuda.cache import SOURCES, cubin
 from gossamer.native.cuda.compiler import CompileError, compiler
-from gossamer.native.cuda.driver import CudaError, Function, function, tensor_map, usable
+from gossamer.native.cuda.driver import CudaError, Function, function, generated, tensor_map, usable
 
 __all__ = [
     "SOURCES",
@@ -22,6 +22,7 @@ __all__ = [
     "compiler",
     "cubin",
     "function",
+    "generated",
     "tensor_map",
     "usable",
 ]

@@ -17,7 +17,9 @@ SOURCES = Path(__file__).parent
 _DIGEST = 32  # bytes of SHA-256 before the code: a file cut short, or changed, is known for it
 
 
-def cubin(source: str, arch: str, macros: Mapping[str, object], *, folder: Path = SOURCES) -> bytes:
+def cubin(
+    source: str, arch: str, macros: Mapping[str, object], *, folder: Path = SOURCES, text: str | None = None
+) -> bytes:
     """Return the machine code of ``folder/source`` for an architecture, from the cache if it is there.
 
     Parameters
@@ -30,8 +32,10 @@ def cubin(source: str, arch: str, macros: Mapping[str, object], *, folder: Path 
         Name and value of each macro.
     folder
         Of the source and of what it includes.
+    text
+        The source itself, if it is not a file; ``source`` is then a name for it.
     """
-    text = (folder / source).read_text()
+    text = (folder / source).read_text() if text is None else text
     flags = [f"-D{name}={value}" for name, value in sorted(macros.items())]
     made = compiler()
     name = f"{Path(source).stem}-{_key(made.version, arch, flags, text, folder)}.cubin"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from gossamer.native import recipe
-from gossamer.native.build import build
+from gossamer.native.build import build, load_built
 from gossamer.native.cache import BuildError
 from gossamer.native.cuda.driver import Function, _offsets, places_of, primary_context, tensor_map
 
@@ -142,11 +142,10 @@ def library() -> Any:
         ctypes.CDLL("libcuda.so.1")
         headers = [_HERE / "driver.h", _HERE / "plan.h", *recipe.headers()]
         path = build("gossamer_cuda", {"launch": (_HERE / "launch.cpp", [])}, headers, stub="libtorch_cpu.so")
-        torch.ops.load_library(path)
+        return load_built(path)
     except (BuildError, OSError) as error:
         _LOG.info("gossamer launches its GPU kernels from Python: %s", error)
         return None
-    return ctypes.CDLL(str(path))
 
 
 def remember(call: Call, device: int) -> None:

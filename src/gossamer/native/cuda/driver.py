@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,7 +27,7 @@ _CONFIG = struct.Struct("@7I4xPPI4x")  # CUlaunchConfig: grid, threads, shared m
 _CHAINED = struct.pack("@i4xi60x", 6, 1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: allowed
 _LOG = logging.getLogger("gossamer")
 _lock = threading.Lock()
-_functions: dict[tuple[Any, ...], Function] = {}
+_functions: dict[_Request, Function] = {}
 
 
 class CudaError(RuntimeError):
@@ -75,7 +75,7 @@ def usable() -> bool:
         compiler()
         driver()
     except (CompileError, CudaError) as error:
-        _LOG.warning("gossamer runs without its own GPU kernels, on torch's slower ones: %s", error)
+        _LOG.warning("gossamer can't load its GPU kernels, and uses torch's slower operators: %s", error)
         return False
     return True
 
@@ -248,15 +248,36 @@ def function(
     **macros
         What the source is configured by.
     """
-    key = (source, name, device, parameters, shared, chained, *sorted(macros.items()))
+    return _made(_Request(source, None, name, device, parameters, shared, chained, tuple(sorted(macros.items()))))
+
+
+def generated(text: str, name: str, device: int, parameters: str) -> Function:
+    """Return a kernel of a source that is not a file, because the compiler wrote it; else as :func:`function`."""
+    return _made(_Request("generated.cu", text, name, device, parameters))
+
+
+class _Request(NamedTuple):
+    """A kernel that was asked for; ``text`` is its source if that is not a file."""
+
+    source: str
+    text: str | None
+    name: str
+    device: int
+    parameters: str
+    shared: int = 0
+    chained: bool = False
+    macros: tuple[tuple[str, object], ...] = ()
+
+
+def _made(key: _Request) -> Function:
     known = _functions.get(key)
     if known is not None:
         return known
     with _lock:
         if key not in _functions:
-            code = cubin(source, architecture(device), macros)
-            handle = _load(code, name, device, shared)
-            _functions[key] = Function(handle, device, name, parameters, shared, chained)
+            code = cubin(key.source, architecture(key.device), dict(key.macros), text=key.text)
+            handle = _load(code, key.name, key.device, key.shared)
+            _functions[key] = Function(handle, key.device, key.name, key.parameters, key.shared, key.chained)
         return _functions[key]
 
 

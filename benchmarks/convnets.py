@@ -1,0 +1,237 @@
+"""ResNet-18 and ResNet-50 as a whole on a CPU, 90 % unstructured: ours against torch, torch.compile and onnxruntime.
+
+    python benchmarks/convnets.py                                  all of it: results/convnets.json, tables of the docs
+    python benchmarks/convnets.py --models resnet18 --batches 1 --threads 1     a part of it, which replaces that part
+
+Milliseconds of a call with images of 224 x 224, the fastest of interleaved calls: CPU time with one thread, so that
+other programs don't count, else wall time. Weights and statistics of the batch norms are random, because values make no
+difference; every convolution and the last layer are pruned by magnitude. "folded": batch norms are part of the
+convolutions before them, by torch.fx, which onnxruntime and torch.compile (with freezing) do by themselves. Layers:
+what ``pack_`` measures for one image and one thread. It needs the extra ``bench``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import onnxruntime as ort
+import torch
+from torch import Tensor, nn
+from torch._inductor import config as inductor
+from torch.fx.experimental.optimization import fuse
+
+import gossamer as gs
+from gossamer.models import PackReport
+
+RESULTS = Path(__file__).parent / "results" / "convnets.json"
+TABLES = Path(__file__).parents[1] / "docs" / "explanation"
+SPARSITY = "90%"
+_SECONDS, _MOST = 2.0, 40  # for each form, and calls of it
+_FEWEST = 5
+
+
+# -- the networks, as torchvision has them
+
+
+class Block(nn.Module):
+    """Convolutions with batch norms and ReLU, and a way around them."""
+
+    def __init__(self, inputs: int, sizes: list[tuple[int, int]], stride: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        width, moves = inputs, [k for _, k in sizes].index(3)  # the first 3 x 3 has the stride
+        for i, (outputs, kernel) in enumerate(sizes):
+            step = stride if i == moves else 1
+            layers += [nn.Conv2d(width, outputs, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(outputs)]
+            layers += [nn.ReLU(inplace=True)] if i + 1 < len(sizes) else []
+            width = outputs
+        self.layers, self.relu = nn.Sequential(*layers), nn.ReLU(inplace=True)
+        same = stride == 1 and inputs == width
+        around = [nn.Conv2d(inputs, width, 1, stride, bias=False), nn.BatchNorm2d(width)]
+        self.around = nn.Identity() if same else nn.Sequential(*around)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.layers(x) + self.around(x))
+
+
+class ResNet(nn.Sequential):
+    """Four stages of blocks."""
+
+    def __init__(self, counts: tuple[int, ...], bottleneck: bool) -> None:
+        first = [
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        ]
+        width, blocks = 64, []
+        for stage, count in enumerate(counts):
+            c = 64 << stage
+            sizes = [(c, 1), (c, 3), (4 * c, 1)] if bottleneck else [(c, 3), (c, 3)]
+            for i in range(count):
+                blocks.append(Block(width, sizes, 2 if stage and not i else 1))
+                width = sizes[-1][0]
+        super().__init__(*first, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1000))
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "resnet18": lambda: ResNet((2, 2, 2, 2), bottleneck=False),
+    "resnet50": lambda: ResNet((3, 4, 6, 3), bottleneck=True),
+}
+
+
+def network(name: str) -> nn.Module:
+    """Return a network with statistics in its batch norms."""
+    model = MODELS[name]().eval()
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.0)
+            nn.init.normal_(module.running_mean, 0.0, 0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    return gs.densify_(gs.sparsify_(model, SPARSITY))  # the zeros are there; its layers are torch's
+
+
+# -- what is compared
+
+
+def session(model: nn.Module, x: Tensor, threads: int) -> Callable[[Tensor], Tensor]:
+    """Return the model in onnxruntime."""
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/model.onnx"
+        torch.onnx.export(model, (x,), path, dynamo=False, opset_version=17, input_names=["x"])
+        made = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return lambda images: torch.from_numpy(made.run(None, {"x": images.numpy()})[0])
+
+
+def packed(model: nn.Module, x: Tensor) -> tuple[nn.Module, PackReport]:
+    """Return a copy with packed layers, and what was measured."""
+    made = copy.deepcopy(model)
+    return made, gs.pack_(made, x, quiet=True)
+
+
+def forms(name: str, x: Tensor, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Return all that compute the same network."""
+    dense = network(name)
+    folded = fuse(copy.deepcopy(dense))
+    ours, ours_folded = packed(dense, x)[0], packed(folded, x)[0]
+    return {
+        "torch": dense,
+        "torch, folded": folded,
+        "torch.compile": torch.compile(copy.deepcopy(dense)),
+        "onnxruntime": session(dense, x, threads),
+        "ours": ours,
+        "ours, folded": ours_folded,
+        "ours, torch.compile": torch.compile(copy.deepcopy(ours_folded)),
+    }
+
+
+def times(all_forms: dict[str, Callable[[Tensor], Tensor]], x: Tensor, threads: int) -> dict[str, float]:
+    """Return milliseconds of each form, which gives the result of the first."""
+    clock = time.thread_time if threads == 1 else time.perf_counter
+    expected = next(iter(all_forms.values()))(x)
+    for name, form in all_forms.items():
+        torch.testing.assert_close(form(x), expected, rtol=1e-2, atol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
+    best, spent = dict.fromkeys(all_forms, float("inf")), dict.fromkeys(all_forms, 0.0)
+    for turn in range(_MOST):
+        for name, form in all_forms.items():
+            if turn >= _FEWEST and spent[name] > _SECONDS:
+                continue
+            if threads > 1:
+                form(x)  # not counted: the threads of onnxruntime, whose turn it may have been, spin on for a while
+            start = clock()
+            form(x)
+            seconds = clock() - start
+            best[name], spent[name] = min(best[name], seconds), spent[name] + seconds
+    return {name: round(seconds * 1e3, 2) for name, seconds in best.items()}
+
+
+def layers(name: str) -> Iterator[dict[str, Any]]:
+    """Return what each kind of layer takes, for one image and one thread."""
+    model, report = packed(network(name), torch.randn(1, 3, 224, 224))
+    for row in report.layers:
+        stride, _ = getattr(model.get_submodule(row.name.removesuffix(".weight")), "stride", (1, 1))
+        kind = {"shape": list(row.shape), "stride": stride, "pixels": row.tokens[0]}
+        yield {**kind, "dense us": round(row.dense_us), "us": round(row.us)}
+
+
+# -- results
+
+
+def measured(name: str, batch: int, threads: int) -> dict[str, float]:
+    """Return the times of all forms of a network."""
+    torch.manual_seed(0)
+    torch.set_num_threads(threads)
+    torch.compiler.reset()
+    x = torch.randn(batch, 3, 224, 224)
+    return times(forms(name, x, threads), x, threads)
+
+
+def tables(found: dict[str, Any]) -> dict[str, str]:
+    """Return the tables of the docs, by the names of their files."""
+    columns = list(found["ms"])
+    rows = ["| ms | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
+    for form in dict.fromkeys(form for each in found["ms"].values() for form in each):
+        figures = (f"{each[form]:.1f}" if form in each else "" for each in found["ms"].values())
+        rows.append(f"| {form} | {' | '.join(figures)} |")
+    kinds = ["| weight | stride | pixels | dense us | packed us | gain |", "|---|--:|--:|--:|--:|--:|"]
+    for row in found["layers"]:
+        shape = " x ".join(map(str, row["shape"]))
+        gain = row["dense us"] / row["us"]
+        kinds.append(f"| {shape} | {row['stride']} | {row['pixels']} | {row['dense us']} | {row['us']} | {gain:.1f} |")
+    return {"convnets-table.txt": "\n".join(rows) + "\n", "convnets-layers-table.txt": "\n".join(kinds) + "\n"}
+
+
+def kept(path: Path, part: str, new: Any) -> dict[str, Any]:
+    """Write a part of the results into the file, beside what is there; return all."""
+    found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"ms": {}, "layers": []}
+    found |= {"torch": torch.__version__, "onnxruntime": ort.__version__}
+    found[part] = found[part] | new if isinstance(new, dict) else new
+    found["ms"] = dict(sorted(found["ms"].items()))
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    options = parser.parse_args()
+    if len(options.threads) > 1:  # a process for each: OpenMP reads its number of threads once
+        for threads in options.threads:
+            command = [sys.executable, __file__, "--threads", str(threads), "--out", str(options.out)]
+            command += ["--models", *options.models, "--batches", *map(str, options.batches)]
+            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+        return
+    warnings.simplefilter("ignore")  # of torch.onnx and torch.compile
+    inductor.freezing = True
+    (threads,) = options.threads
+    for name in options.models:
+        for batch in options.batches:
+            found = measured(name, batch, threads)
+            print(name, batch, threads, found, flush=True)
+            kept(options.out, "ms", {f"{name}, {batch} x 224 x 224, {threads} thread{'s' * (threads > 1)}": found})
+    if threads == 1:
+        kinds = {repr(list(row.values())[:3]): row for name in options.models for row in layers(name)}
+        kept(options.out, "layers", list(kinds.values()))
+    for file, text in tables(json.loads(options.out.read_text())).items():
+        (TABLES / file).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""How pack_ judges the experts of a mixture of experts: by one of them, and the tokens that are routed to each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from gossamer.formats import Format
+from gossamer.models.experts import as_rows, experts_hold_inputs_first, is_experts
+from gossamer.models.pack.tune import fitting
+from gossamer.models.weights import all_weights
+
+
+def has_experts(module: nn.Module) -> bool:
+    """Is it a module that holds the matrices of all experts?
+
+    Examples
+    --------
+    >>> has_experts(nn.Linear(4, 4))
+    False
+    """
+    return any(is_experts(module, weight.shape) for weight in all_weights(module).values())
+
+
+def routed(module: nn.Module, args: Sequence[Any]) -> list[int]:
+    """Return how many tokens each expert gets in a call, to the next power of two; those without any are left out.
+
+    transformers passes the indices of the experts after the tokens. Without indices the tokens are in equal parts.
+    """
+    experts = next(w.shape[0] for w in all_weights(module).values() if is_experts(module, w.shape))
+    x, *others = args
+    indices = next((o for o in others if isinstance(o, Tensor) and o.dtype in (torch.int64, torch.int32)), None)
+    if indices is None:
+        counts = [x[..., 0].numel() // experts] * experts
+    else:
+        counts = torch.bincount(indices.flatten(), minlength=experts)[:experts].tolist()
+    return [1 << round(math.log2(count)) for count in counts if count]
+
+
+def usual_expert(dense: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the matrix and the mask of the expert that keeps a median number of values.
+
+    Examples
+    --------
+    >>> mask = torch.tensor([[[True, True]], [[False, False]], [[True, False]]])
+    >>> usual_expert(torch.ones(3, 1, 2), mask)[1]
+    tensor([[ True, False]])
+    """
+    index = int(torch.argsort(mask.flatten(1).sum(1))[mask.shape[0] // 2])
+    return dense[index], mask[index]
+
+
+def formats_of_experts(module: nn.Module, mask: Tensor) -> list[Format]:
+    """Return the formats with kernels that hold the matrix of each expert."""
+    if not experts_hold_inputs_first(module):
+        return fitting(as_rows(mask, inputs_first=False))
+    formats = (format.transposed() for format in fitting(as_rows(mask, inputs_first=True)))
+    return [format for format in formats if format is not None]

@@ -1,0 +1,101 @@
+"""Which layers pack_ takes, and what it says of the others."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import gossamer as gs
+from gossamer.formats import PackedCSR
+from gossamer.models.pack import tune
+from gossamer.models.pack.layers import call_of, candidates_of, is_depthwise, packable, refused, tokens_of
+from gossamer.models.weights import all_weights
+
+
+def weight_of(layer, name="weight"):
+    return all_weights(layer)[name]
+
+
+TAKEN = [
+    nn.Linear(8, 8),
+    nn.Conv1d(4, 8, 3),
+    nn.Conv2d(8, 8, 3, groups=2),
+    nn.Conv3d(4, 8, 2),
+    nn.ConvTranspose2d(4, 4, 3),
+]
+
+
+@pytest.mark.parametrize("layer", TAKEN, ids=lambda layer: type(layer).__name__)
+def test_taken(layer):
+    assert packable(weight_of(layer))
+    assert refused(weight_of(layer)) is None
+
+
+LEFT = {
+    "depthwise": nn.Conv2d(4, 4, 3, groups=4),
+    "depthwise convolutions": nn.ConvTranspose2d(4, 4, 3, groups=4),
+    "circular": nn.Conv1d(4, 4, 3, padding=1, padding_mode="circular"),
+    "float64": nn.Linear(4, 4).double(),
+    "Bilinear": nn.Bilinear(3, 3, 3),
+}
+
+
+@pytest.mark.parametrize("words", LEFT)
+def test_left_with_the_reason(words):
+    assert words in refused(weight_of(LEFT[words]))
+
+
+def test_a_parametrized_weight_says_what_to_do():
+    layer = parametrizations.weight_norm(nn.Linear(4, 4))
+    name = next(n for n in all_weights(layer) if n.endswith("original1"))
+    assert "weight_norm" in refused(weight_of(layer, name))
+
+
+def test_depthwise_is_one_channel_a_group():
+    assert is_depthwise(nn.Conv1d(4, 8, 3, groups=4))
+    assert not is_depthwise(nn.Conv1d(1, 8, 3))
+
+
+CONVOLUTIONS = [
+    (nn.Conv1d(4, 8, 3, stride=2), (2, 4, 9)),
+    (nn.Conv2d(4, 8, 3, padding=1, groups=2), (2, 4, 5, 6)),
+    (nn.Conv3d(4, 8, 2), (2, 4, 3, 4, 5)),
+]
+TRANSPOSED = [
+    (nn.ConvTranspose1d(4, 8, 3, stride=2, output_padding=1), (2, 4, 9)),
+    (nn.ConvTranspose2d(4, 8, 3, padding=1, groups=2), (1, 4, 5, 6)),
+    (nn.ConvTranspose3d(4, 8, 2, stride=2, dilation=2), (2, 4, 3, 4, 5)),
+]
+
+
+@pytest.mark.parametrize(("layer", "shape"), CONVOLUTIONS, ids=lambda x: type(x).__name__)
+def test_called_as_the_layer_is(layer, shape):
+    x = torch.randn(shape)
+    out = layer(x)
+    torch.testing.assert_close(call_of(layer)(x, layer.weight), out)
+    assert tokens_of(layer, shape) == out.numel() // out.shape[1]
+
+
+@pytest.mark.parametrize(("layer", "shape"), TRANSPOSED, ids=lambda x: type(x).__name__)
+def test_transposed_ones_are_called_as_the_layer_is(layer, shape):
+    x = torch.randn(shape)
+    torch.testing.assert_close(call_of(layer)(x, layer.weight), layer(x))
+    assert tokens_of(layer, shape) == x.numel() // 4
+
+
+def test_groups_have_one_candidate():
+    layer = nn.Conv2d(8, 8, 3, groups=2)
+    mask = gs.NM(2, 4).select(torch.rand(8, 4, 3, 3))
+    assert candidates_of(layer, mask, layer.weight) == [PackedCSR()]
+
+
+@pytest.mark.parametrize(("layer", "shape"), [*CONVOLUTIONS, *TRANSPOSED], ids=lambda x: type(x).__name__)
+def test_packed_convolutions_compute_the_same(layer, shape, tmp_path, monkeypatch):
+    monkeypatch.setattr(tune, "_file", lambda: tmp_path / "pack.json")
+    monkeypatch.setattr(tune, "_interleaved", lambda x, weights, call: {f: 1.0 + (f == gs.Dense()) for f in weights})
+    net, x = gs.sparsify_(nn.Sequential(layer), "75%"), torch.randn(shape)
+    expected = net(x).detach()
+    report = gs.pack_(net, x, quiet=True)
+    assert report.layers[0].format.startswith("Packed")
+    with gs.fallback("error"):
+        torch.testing.assert_close(net(x), expected, rtol=1e-4, atol=1e-5)

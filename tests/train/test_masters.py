@@ -1,0 +1,153 @@
+"""All values of the weights that straight-through methods train."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer as gs
+from gossamer.train.masters import Master, write
+
+MODELS = {
+    "linear": (lambda: nn.Linear(8, 4), (3, 8)),
+    "convolution": (lambda: nn.Conv2d(2, 4, 3), (1, 2, 5, 5)),
+    "channels last": (lambda: nn.Conv2d(2, 4, 3).to(memory_format=torch.channels_last), (1, 2, 5, 5)),
+    "transposed, in groups": (lambda: nn.ConvTranspose1d(4, 8, 2, groups=2), (1, 4, 5)),
+}
+
+
+class Attention(nn.Module):
+    """One parameter that is three layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(8, 2)
+
+    def forward(self, x):
+        return self.inner(x, x, x)[0]
+
+
+MODELS["attention"] = (Attention, (3, 1, 8))
+
+
+def trained(kind, optimizer=torch.optim.SGD, **options):
+    torch.manual_seed(0)
+    make, shape = MODELS[kind]
+    model = make()
+    optimizer = optimizer(model.parameters(), lr=0.1)
+    return model, optimizer, gs.train.SRSTE(model, optimizer, "50%", **options), torch.randn(shape)
+
+
+def step(model, optimizer, method, x):
+    model(x).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    method.step()
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_open_shows_all_values_and_close_the_sparse_ones(kind):
+    method = trained(kind)[2]
+    parameter = method.layers[0].parameter
+    sparse, memory = parameter.detach().clone(), parameter.data_ptr()
+    master = Master(method.layers[0].source, [x for x in method.layers if x.parameter is parameter])
+    master.open()
+    assert all(torch.equal(x.matrix(parameter.detach()), x.extra["dense"]) for x in master.layers)
+    assert torch.equal(parameter * (sparse != 0), sparse) and int((parameter == 0).sum()) == 0
+    master.close()
+    master.close()  # does nothing
+    assert torch.equal(parameter, sparse) and parameter.data_ptr() == memory
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_a_step_by_hand(kind):
+    """All weights move by the gradient at the sparse ones, and by the decay where the mask was False."""
+    model, optimizer, method, x = trained(kind, decay_out=0.01)
+    for _ in range(3):
+        before = [layer.extra["dense"].clone() for layer in method.layers]
+        outside = [~layer.mask for layer in method.layers]
+        plain = copy.deepcopy(model)
+        model(x).square().mean().backward()
+        grads = [layer.matrix(layer.parameter.grad).clone() for layer in method.layers]
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
+        for layer, dense, out, grad in zip(method.layers, before, outside, grads, strict=True):
+            torch.testing.assert_close(layer.extra["dense"], dense - 0.1 * (grad + 0.01 * dense * out))
+            assert torch.equal(layer.mask, gs.Unstructured(0.5).select(layer.extra["dense"].abs()))
+            assert torch.equal(layer.weight, layer.extra["dense"] * layer.mask)
+        assert not torch.equal(model(x), plain(x))
+
+
+def test_an_optimizer_that_fails_leaves_a_model_that_can_go_on():
+    fails = True
+
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            super().step()
+            if fails:
+                raise RuntimeError("out of memory")
+
+    model, optimizer, method, x = trained("linear", Failing)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        step(model, optimizer, method, x)
+    fails = False
+    step(model, optimizer, method, x)
+    layer = method.layers[0]
+    assert torch.equal(layer.weight, layer.extra["dense"] * layer.mask) and model.weight.sparsity == 0.5
+
+
+def test_nan_raises_and_leaves_the_sparse_weights_as_they_were():
+    model, optimizer, method, x = trained("linear")
+    step(model, optimizer, method, x)
+    before, mask = model.weight.detach().clone(), model.weight.mask()
+    model(x).square().mean().backward()
+    model.weight.grad[0, 0] = torch.nan
+    with pytest.raises(ValueError, match="diverged"):
+        optimizer.step()
+    assert torch.equal(model.weight, before) and torch.equal(model.weight.mask(), mask)
+
+
+def test_a_state_is_a_snapshot():
+    model, optimizer, method, x = trained("linear")
+    step(model, optimizer, method, x)
+    state = method.state_dict()
+    saved = state["extra"]["weight"]["dense"].clone()
+    step(model, optimizer, method, x)
+    assert torch.equal(state["extra"]["weight"]["dense"], saved)
+    method.load_state_dict(state)
+    step(model, optimizer, method, x)
+    assert torch.equal(state["extra"]["weight"]["dense"], saved)
+
+
+def test_a_model_may_change_its_type_in_between():
+    model, optimizer, method, x = trained("linear")
+    step(model, optimizer, method, x)
+    model.double()
+    step(model, optimizer, method, x.double())
+    layer = method.layers[0]
+    assert layer.extra["dense"].dtype == torch.float64
+    assert torch.equal(layer.weight, layer.extra["dense"] * layer.mask)
+
+
+def test_write_keeps_a_mask_that_is_not_given():
+    model, _, method, _ = trained("linear")
+    master = Master(method.layers[0].source, method.layers)
+    mask = model.weight.mask()
+    write([master], [torch.full((4, 8), torch.inf)], [None])
+    assert torch.equal(model.weight.mask(), mask) and torch.equal(model.weight.isinf(), mask)
+    assert int(model.weight.isnan().sum()) == 0
+    write([master], [torch.ones(4, 8)], [~mask])
+    assert torch.equal(model.weight.detach() == 1, ~mask) and torch.equal(model.weight.mask(), ~mask)
+
+
+@pytest.mark.parametrize("change", [gs.densify_, lambda model: gs.sparsify_(model, "50%", format=gs.CSR())])
+def test_a_weight_that_is_no_longer_masked_is_left_alone(change):
+    model, optimizer, method, x = trained("linear")
+    step(model, optimizer, method, x)
+    change(model)
+    format = getattr(model.weight, "format", None)
+    step(model, optimizer, method, x)
+    assert getattr(model.weight, "format", None) == format
+    assert torch.isfinite(model.weight.detach().to_dense()).all()
