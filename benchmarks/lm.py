@@ -39,10 +39,10 @@ RESULTS = Path(__file__).with_name("results") / "lm.json"
 _TEACHER = "dense"
 
 
-def work(job: tuple[Case, int, Setting, str, Path, float]) -> dict[str, Any]:
+def work(job: tuple[Case, int, Setting, int, str, Path, float]) -> dict[str, Any]:
     """Train one case in a process of its own; an error is a result too."""
-    case, seed, setting, text, folder, end = job
-    teacher = folder / f"{setting.steps}-{seed}.pt"
+    case, seed, setting, taught, text, folder, end = job
+    teacher = folder / f"{taught or setting.steps}-{seed}.pt"
     try:
         dense = None
         if case.distil or case.trained:
@@ -50,7 +50,7 @@ def work(job: tuple[Case, int, Setting, str, Path, float]) -> dict[str, Any]:
                 time.sleep(0.5)
             dense = torch.load(teacher, map_location=setting.device, weights_only=True)
         found, model = train(case, setting, text_of(text), seed, dense, end)
-        if case.name == _TEACHER:
+        if case.name == _TEACHER and found["steps"] == setting.steps:
             part = folder / f"{os.getpid()}.part"
             torch.save(model.state_dict(), part)
             part.rename(teacher)
@@ -67,7 +67,7 @@ def quality(
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
-            (case, seed, replace(setting, steps=plan.steps), text, Path(folder), end)
+            (case, seed, replace(setting, steps=plan.steps), plan.teacher, text, Path(folder), end)
             for plan in plans for seed in range(plan.seeds) for case in plan.cases
         ]  # fmt: skip
         with multiprocessing.get_context("spawn").Pool(min(workers, len(jobs))) as pool:

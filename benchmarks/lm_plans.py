@@ -24,7 +24,7 @@ CHOICE = [
     Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
     Case("STE, sooner", "STE", "90%", {**_SOON, "schedule": "cubic"}),
     Case("Static, boost 4", "Static", "90%", boost=4),
-    Case("SRigL", "SRigL", "", _END),
+    Case("SRigL, gamma 0.95", "SRigL", "", {**_END, "gamma": 0.95}),
     Case("SRigL, published", "SRigL", "", _PUBLISHED),
     Case("SRigL, no ablation", "SRigL", "", {**_END, "ablation": False}),
     Case("SR-STE 2:4", "SRSTE", "2:4"),
@@ -60,7 +60,7 @@ OTHERS = [
     Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
     Case("trained, GMP all:2:8, distilled", "GMP", "all:2:8", {"until": 0.5}, distil=0.5, trained=True),
     Case("GMP", "GMP", "90%", _LATE),
-    Case("SRigL", "SRigL", "", _END),
+    Case("SRigL, gamma 0.95", "SRigL", "", {**_END, "gamma": 0.95}),
     Case("SRigL, no ablation", "SRigL", "", {**_END, "ablation": False}),
     Case("SET, boost 4", "SET", "90%", _END, boost=4),
     Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
@@ -77,6 +77,12 @@ OTHERS = [
     Case("dense, width 224, boost 3", width=224, boost=3),
 ]
 
+#: Those of them that an earlier run did not finish.
+UNFINISHED = (
+    "Top-KAST, boost 4", "Movement", "HardConcrete", "SR-STE 2:4, transposable", "Static block 4x4, boost 4",
+    "Static 75%, boost 2.3", "Static 95%, boost 6", "dense, width 192, boost 3", "dense, width 224, boost 3",
+)  # fmt: skip
+
 #: Three times as long: does exchanging weights pay, and does the recipe stay ahead of the smaller net?
 LONG = [Case("RigL", "RigL", "90%", _END), Case("Static", "Static", "90%")]
 LONG_BEST = [
@@ -92,16 +98,34 @@ ABLATION = [
 ]
 
 
+#: RigL that exchanges fewer weights: chosen on one text, reported on the other.
+EXCHANGE = [
+    Case("Static", "Static", "90%"),
+    Case("RigL, fraction 0.1", "RigL", "90%", {**_END, "fraction": 0.1}),
+    Case("RigL, fraction 0.1, mean of 8 steps", "RigL", "90%", {**_END, "fraction": 0.1, "growth": 8}),
+]
+
+#: What learns from the trained dense net: the same net pruned, and a smaller one of as many weights.
+TAUGHT = [
+    Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
+    Case("dense, equal weights, boost 3, distilled", width=160, boost=3, distil=0.5),
+]
+
+
 class Plan(NamedTuple):
-    """Cases, and how long and how often they are trained."""
+    """Cases, how long and how often they are trained, and for how long their teacher was (0: as long as they are)."""
 
     cases: list[Case]
     steps: int = 1500
     seeds: int = 1
+    teacher: int = 0
 
 
 PLANS = {
     "choice": Plan(CHOICE), "report": Plan(REPORT), "all": Plan(METHODS), "key": Plan(KEY, seeds=3),
     "others": Plan(OTHERS), "ablation": Plan(ABLATION, seeds=3), "long": Plan(LONG, 4500, 3),
-    "long, best": Plan(LONG_BEST, 4500),
+    "long, best": Plan(LONG_BEST, 4500), "dense": Plan([Case("dense")], seeds=3),
+    "exchange": Plan(EXCHANGE, 4500), "exchange, chosen": Plan(EXCHANGE[1:2], 4500, 3),
+    "taught": Plan(TAUGHT, 3000, 3, teacher=1500), "srigl": Plan(ABLATION[:2], seeds=3),
+    "unfinished": Plan([case for case in OTHERS if case.name in UNFINISHED]),
 }  # fmt: skip

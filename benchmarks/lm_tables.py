@@ -38,7 +38,7 @@ def trainings(rows: list[dict[str, Any]], text: str, rate: str, steps: int) -> l
         stopped = row["steps"] < steps
         name = f"{row['name']}, stopped at step {row['steps']:,}" if stopped else row["name"]
         teams.setdefault((stopped, name), []).append(row)
-    out = ["| training | weights | bits per byte | seeds | highest - lowest |", "|---|--:|--:|--:|--:|"]
+    out = ["| training | weights | bits per byte | runs | highest - lowest |", "|---|--:|--:|--:|--:|"]
     for (_, name), team in sorted(teams.items(), key=lambda item: (item[0][0], mean_bits(item[1]))):
         bits = [row["bits"] for row in team]
         apart = f"{max(bits) - min(bits):.3f}" if len(bits) > 1 else ""

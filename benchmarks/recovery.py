@@ -28,7 +28,7 @@ from gossamer.app.bench.pruning_data import MiniLM, embedding, pairs
 
 RESULTS = Path(__file__).with_name("results") / "recovery.json"
 TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "recovery-table.md"
-PASSAGES, BATCH = 100_000, 256
+PASSAGES, BATCH = 150_000, 256
 JUDGED, CROWD = slice(400, 1400), slice(1400, 4000)
 Batch = dict[str, Tensor]
 

@@ -20,7 +20,7 @@ METHODS: dict[str, tuple[type[gs.train.Method], dict[str, Any]]] = {
     "Static": (gs.train.Static, {}),
     "SET": (gs.train.SET, {}),
     "RigL": (gs.train.RigL, {}),
-    "SRigL": (gs.train.SRigL, {}),
+    "SRigL": (gs.train.SRigL, {"gamma": 0.95}),
     "SRigL, no ablation": (gs.train.SRigL, {"ablation": False}),
 }
 

@@ -94,7 +94,8 @@ class Trainer:
         torch.manual_seed(seed)
         self.case, self.setting = case, setting
         self.model = setting.net(case.width)
-        self.teacher = setting.net(case.width).eval() if case.distil else None
+        taught = case.width if dense is None else dense["bytes.weight"].shape[1]  # the teacher may be larger
+        self.teacher = setting.net(taught).eval() if case.distil else None
         if dense is not None:
             for net in (self.teacher, self.model if case.trained else None):
                 if net is not None:
