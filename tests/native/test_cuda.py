@@ -43,6 +43,7 @@ SOME = [
         (128, 14336, 1, 0, True),
     )
 ]  # fmt: skip
+SOME += [vnm_plan.some(tokens, rows, 64, 1, 0, 132, group=True).macros for tokens, rows in ((1, 6144), (64, 28672))]
 WEIGHT_ONLY = [vnm_plan.few(8, 14336, 4096, 0, m, (9, 0), w % 2, 0, 132, w).macros for m in (4, 8) for w in (1, 3)]
 MANY_8BIT = [
     plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))

@@ -71,6 +71,8 @@ def _linear(own: Forward) -> Forward:
             return own(self, input)
         if dtype is not values.dtype or (bias is not None and bias.dtype is not dtype):
             return own(self, input)
+        if "_together" in self.__dict__ and (out := _by_group(self, input)) is not None:
+            return out
         if kernels.needed(input, values, bias):
             return kernels.record(input, values, bias, kernel)
         return kernel.forward(input, values, bias)
@@ -80,10 +82,19 @@ def _linear(own: Forward) -> Forward:
             F.linear, linear_sparse, self._sparse["weight"].format
         ):
             return own(self, input)
+        if "_together" in self.__dict__ and not autocasts() and (out := _by_group(self, input)) is not None:
+            return out
         x, values, bias = _operands(self, input)
         return product(x, values, self.structure_of("weight"), bias)
 
     return forward
+
+
+def _by_group(module: Any, x: Tensor) -> Tensor | None:
+    """Return the output of a layer that shares its launch with others; None if it is to compute for itself."""
+    group, number = module.__dict__["_together"]
+    out: Tensor | None = group.output(number, x)
+    return out
 
 
 def _kernel(structure: Structure, values: Tensor) -> Product | None:

@@ -1,6 +1,7 @@
-"""Quantized layers that read the same input, such as q, k and v, computed in one launch.
+"""Layers that read the same input, such as q, k and v, computed in one launch.
 
-A :class:`Group` stores the weights of its layers together. The first layer that is called computes for all of them, and
+Packed 2:4 layers only share the launch (:mod:`gossamer.models.together`). Quantized ones are a :class:`Group`, which
+stores the weights of its layers together. The first layer that is called computes for all of them, and
 the others return their part when they are called with the same tensor. For everything else they are separate layers:
 ``state_dict``, ``gs.save`` and ``save_pretrained`` get the arrays of each, which are copied on access.
 """
@@ -21,6 +22,7 @@ from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays
 from gossamer.models.pack.examples import Example, evaluating, examples_of
 from gossamer.models.quantized import QuantizedLinear, in_type
+from gossamer.models.together import MOST, Together, can_join, leave
 
 
 class Group:
@@ -116,16 +118,18 @@ def _steps(layout: Layout, cols: int) -> int:
 
 
 def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
-    """Combine quantized layers that read the same input into one launch, in place. :func:`gossamer.pack_` calls this.
+    """Combine layers that read the same input into one launch, in place. :func:`gossamer.pack_` calls this.
 
     Layers are combined if each example calls them one after the other with the same tensor, and if they have no bias
-    and the same layout: 2:4, dense, or V:N:M with the same columns. Their weights are stored together until they are
-    separated again (by loading a ``state_dict``, or packing again). Their outputs are slices of one tensor.
+    and the same layout. Quantized layers: 2:4, dense, or V:N:M with the same columns. Their weights are stored together
+    until they are separated again (by loading a ``state_dict``, or packing again). Layers in half precision: two or
+    three packed 2:4 ones with multiples of 128 outputs; they keep their weights, and share the launch on GPUs of
+    compute capability 9.0. The outputs are slices of one tensor.
 
     Parameters
     ----------
     model
-        A model with layers of :func:`gossamer.quantize_`.
+        A model with layers of :func:`gossamer.quantize_` or :func:`gossamer.pack_`.
     example_inputs
         As for :func:`gossamer.pack_`.
 
@@ -151,33 +155,44 @@ def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
 
 def group_layers(model: nn.Module, examples: Sequence[Example]) -> list[tuple[str, ...]]:
     """As :func:`group_`, for examples that were read."""
-    names = {module: name for name, module in model.named_modules() if isinstance(module, QuantizedLinear)}
+    names = {module: name for name, module in model.named_modules() if _may_join(module)}
     for layer in names:
-        layer.ungroup()
+        layer.ungroup() if isinstance(layer, QuantizedLinear) else leave(layer)
     with evaluating(model):
-        found = [_runs(model, list(names), example) for example in examples]
+        found = [_runs(model, list(names), example) for example in examples] if names else []
     agreed = set.intersection(*found) if found else set()
     made = []
     for layers in sorted(agreed, key=lambda layers: names[layers[0]]):
-        group = Group(layers)
-        for number, layer in enumerate(layers):
-            layer.join(group, number)
+        _join(layers)
         made.append(tuple(names[layer] for layer in layers))
     return made
 
 
-def _runs(model: nn.Module, layers: list[QuantizedLinear], example: Example) -> set[tuple[QuantizedLinear, ...]]:
+def _may_join(module: nn.Module) -> bool:
+    return isinstance(module, QuantizedLinear) or can_join(module)
+
+
+def _join(layers: Sequence[Any]) -> None:
+    if not isinstance(layers[0], QuantizedLinear):
+        Together(layers)
+        return
+    group = Group(layers)
+    for number, layer in enumerate(layers):
+        layer.join(group, number)
+
+
+def _runs(model: nn.Module, layers: list[nn.Module], example: Example) -> set[tuple[nn.Module, ...]]:
     """Layers that one call of the model calls one after the other with the same tensor, in every such place alike."""
-    calls: list[list[QuantizedLinear]] = []
+    calls: list[list[nn.Module]] = []
     last: list[tuple[Tensor, int]] = []  # the tensor of the call before, alive, and its version
 
     def note(layer: nn.Module, args: tuple[Any, ...]) -> None:
         x, same = args[0], bool(last) and last[0][0] is args[0] and last[0][1] == args[0]._version
         last[:] = [(x, x._version)]
-        if same and _fit(calls[-1][0], layer):  # type: ignore[arg-type]
-            calls[-1].append(layer)  # type: ignore[arg-type]
+        if same and _fit(calls[-1], layer):
+            calls[-1].append(layer)
         else:
-            calls.append([layer])  # type: ignore[list-item]
+            calls.append([layer])
 
     with _hooked(layers, note):
         example.fresh().run(model)
@@ -187,7 +202,7 @@ def _runs(model: nn.Module, layers: list[QuantizedLinear], example: Example) -> 
 
 
 @contextmanager
-def _hooked(layers: list[QuantizedLinear], note: Callable[..., None]) -> Iterator[None]:
+def _hooked(layers: list[nn.Module], note: Callable[..., None]) -> Iterator[None]:
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
         yield
@@ -196,7 +211,18 @@ def _hooked(layers: list[QuantizedLinear], note: Callable[..., None]) -> Iterato
             hook.remove()
 
 
-def _fit(first: QuantizedLinear, other: QuantizedLinear) -> bool:
+def _fit(run: Sequence[Any], other: Any) -> bool:
+    """Can a layer join others in one launch?"""
+    first = run[0]
+    if isinstance(first, QuantizedLinear) and isinstance(other, QuantizedLinear):
+        return _fit_quantized(first, other)
+    if isinstance(first, QuantizedLinear) or isinstance(other, QuantizedLinear):
+        return False
+    kinds = {(layer.weight_values.dtype, layer.weight_values.device) for layer in (first, other)}
+    return len(run) < MOST and len(kinds) == 1
+
+
+def _fit_quantized(first: QuantizedLinear, other: QuantizedLinear) -> bool:
     """Can two layers be one weight?"""
     if first.layout != other.layout or first.device != other.device or first.dtype is not other.dtype:
         return False

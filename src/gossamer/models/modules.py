@@ -205,6 +205,7 @@ def _become(module: nn.Module, weights: dict[str, Held]) -> None:
     """Give a module the class that goes with these sparse weights."""
     dense: Any = dense_class(module)
     module.__dict__.pop("_sparse", None)
+    module.__dict__.pop("_together", None)  # it computes for itself: models/together.py
     module.__class__ = _sparse_class(dense, tuple((n, h.is_stored) for n, h in weights.items())) if weights else dense
     if weights:
         module.__dict__["_sparse"] = weights

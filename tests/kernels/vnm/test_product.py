@@ -76,3 +76,42 @@ def test_a_weight_that_wants_a_dense_gradient_gets_one():
     F.linear(x, weight).sum().backward()
     torch.testing.assert_close(weight.grad, torch.ones(5, 20).t() @ x, rtol=1e-4, atol=1e-4)
     assert dense.shape == weight.grad.shape
+
+
+@pytest.mark.parametrize("m", [8, 16])
+def test_a_trace_gathers_first(m, monkeypatch):
+    layer = gs.sparsify_(torch.nn.Linear(16 * m, 20), gs.VNM("all", 2, m), format=PackedVNM("all", 2, m))
+    dense = layer.weight.to_dense().detach()
+    product, seen = gs.kernels.vnm.product.VnmProduct, []
+    monkeypatch.setattr(product, "gathers", lambda self, tokens: True)
+
+    def backend(graph, _):
+        seen.extend(str(node.target) for node in graph.graph.nodes)
+        return graph
+
+    with torch.no_grad():
+        for x in (torch.randn(12, 16 * m), torch.randn(2, 3, 16 * m)):
+            out = torch.compile(layer, fullgraph=True, backend=backend)(x)
+            torch.testing.assert_close(out, F.linear(x, dense, layer.bias), rtol=1e-4, atol=1e-4)
+    assert "index_select" in seen
+
+
+def test_when_a_trace_gathers(monkeypatch):
+    product = gs.kernels.vnm.product
+    monkeypatch.setattr(product, "_hopper", lambda device: True)
+
+    class Shape:  # a tensor on a GPU, as far as the question goes
+        is_cuda, dtype = True, torch.bfloat16
+        get_device = staticmethod(lambda: 0)
+
+        def __init__(self, tokens):
+            self.shape = (tokens, 128)
+
+    def gathers(v, m, cols, tokens):
+        made = product.VnmProduct(packed(20, cols, v, m)[1].structure, False)
+        return made.gathers(Shape(tokens))
+
+    with torch.no_grad():
+        assert gathers("all", 8, 128, 9) and not gathers("all", 8, 128, 8)
+        assert not gathers("all", 4, 128, 64) and not gathers(16, 8, 128, 64) and not gathers("all", 8, 120, 64)
+    assert not gathers("all", 8, 128, 9)  # gradients are recorded

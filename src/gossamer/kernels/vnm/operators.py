@@ -49,6 +49,19 @@ def vnm_of(structure: Structure) -> Vnm:
     return Vnm(arrays["cols1"], arrays["meta1"], (rows, cols, 0 if format.v == "all" else format.v, format.m))
 
 
+def columns_of(shared: Tensor, m: int) -> Tensor:
+    """Return the columns that all rows share, in the order of the compacted ones.
+
+    Examples
+    --------
+    >>> import torch
+    >>> columns_of(torch.tensor([[[0, 1, 2, 7], [3, 4, 5, 6]]], dtype=torch.uint8), 8)
+    tensor([ 0,  1,  2,  7, 11, 12, 13, 14])
+    """
+    groups = torch.arange(shared.shape[1], device=shared.device)[:, None] * m
+    return (shared[0].long() + groups).reshape(-1)
+
+
 def feature_major(x: Tensor) -> bool:
     """Is a matrix of tokens stored feature by feature (a transposed view), and not token by token?
 

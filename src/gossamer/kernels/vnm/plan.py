@@ -147,12 +147,13 @@ def _scattered(tiles: int, cluster: int, processors: int) -> bool:
 
 def some(
     tokens: int, rows: int, steps: int, element: int, activation: int, processors: int, weight: int = 0,
-    ahead: bool = False,
+    ahead: bool = False, group: bool = False,
 ) -> Launch:  # fmt: skip
     """Return the launch of ``vnm_some``.
 
     ``steps``: of 64 compacted columns, or of 128 for operands of 8 bits. ``weight``: 0 operands of 16 bits, 1 e4m3, 2
-    int8. ``ahead``: the kernel before this one compacts or quantizes x, and waits for all before it.
+    int8. ``ahead``: the kernel before this one compacts or quantizes x, and waits for all before it. ``group``: these
+    are the rows of several weights.
     """
     broad = next((n for n in (8, 16, 32, 64, 96, 128) if n >= tokens), 128)
     blocks, across = -(-rows // 64), -(-tokens // broad)
@@ -168,6 +169,8 @@ def some(
         "CLUSTER": cluster, "AHEAD": (4 if high == 2 else 8) if ahead else 0, "ACT": activation, "FEEDERS": 128,
         "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0, "X_TOKENS": 1,
     }  # fmt: skip
+    if group:
+        macros["GROUP"] = 1
     tiles, threads = (-(-blocks // high), across), 128 + 128 * high * parts
     grid = (tiles[0] * cluster, across, 1)
     return Launch("vnm_some.cu", "vnm_some", macros, grid, threads, shared, tiles, True, lines_of(tokens, broad))

@@ -6,13 +6,16 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
-from gossamer.kernels.product import Case, Product, matrix_of_tokens, plain
+from gossamer.kernels import gpu
+from gossamer.kernels.product import Case, Product, matrix_of_tokens, plain, recorded
 from gossamer.kernels.transpose import feature_major as as_feature_major
 from gossamer.kernels.transpose import token_major
 from gossamer.kernels.vnm import cuda
-from gossamer.kernels.vnm.operators import vnm_of
+from gossamer.kernels.vnm.operators import columns_of, vnm_of
+from gossamer.kernels.vnm.plan import FEW_TOKENS
 
 _linear = torch.ops.gossamer.vnm_linear.default
+_HALF = (torch.float16, torch.bfloat16)
 
 
 class VnmProduct(Product):
@@ -48,5 +51,27 @@ class VnmProduct(Product):
         return torch.ops.gossamer.vnm_sample(dense, self.shared, self.meta, *self.sizes)
 
     def traced(self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0) -> Tensor:
-        out = _linear(values, self.shared, self.meta, matrix_of_tokens(x), bias, *self.sizes, activation)
+        tokens, shared, sizes = matrix_of_tokens(x), self.shared, self.sizes
+        if self.gathers(tokens):
+            # by torch's own operators, which a compiler fuses into what computes x; the rest is an ordinary 2:4 product
+            at = columns_of(shared, self.sizes[3])
+            tokens, sizes = tokens.index_select(1, at), (self.rows, at.shape[0], 0, 4)
+            shared = shared.new_empty(0)
+        out = _linear(values, shared, self.meta, tokens, bias, *sizes, activation)
         return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.rows)
+
+    def gathers(self, tokens: Tensor) -> bool:
+        """Does the product in a trace begin by gathering the shared columns? Few tokens are gathered in the kernel."""
+        _, cols, v, m = self.sizes
+        if not tokens.is_cuda or tokens.dtype not in _HALF or recorded():
+            return False
+        whole = v == 0 and m != 4 and cols % (16 * m) == 0
+        return whole and _hopper(tokens.get_device()) and tokens.shape[0] > FEW_TOKENS
+
+
+def _hopper(device: int) -> bool:
+    """Has a GPU the kernels that gather first? A constant in traces."""
+    return gpu.capability(device) == (9, 0)
+
+
+_hopper._dynamo_marked_constant = True  # type: ignore[attr-defined]

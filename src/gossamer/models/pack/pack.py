@@ -134,7 +134,7 @@ def pack_(
             else:
                 skipped[name] = "a convolution needs example_inputs that reach it"
     fuse_(model)
-    group_layers(model, examples if small else ())
+    group_layers(model, examples)
     made_sparse(model)
     measured = tuple(
         MeasuredExample(example.text, example.weight, seconds * 1e6, model_seconds(model, example) * 1e6)

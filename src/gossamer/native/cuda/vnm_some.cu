@@ -17,8 +17,10 @@
 // Floor: the bytes of W. 14336 x 4096 on an H200 at 4.3 TB/s: 2:4 66 MB, 15.4 us; 2:8 33 MB, 7.7; e4m3 36.7 and 18.4 MB, 8.5
 // and 4.3 us. Tensor cores need 4.9 us for 64 tokens at 2:4, and X comes from the second cache, 59 MB then.
 //
-// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD. The rest is as
-// vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
+// GROUP: up to three weights that are multiplied by the same X, each with arrays of its own; their results lie side by side.
+//
+// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP (or none). The
+// rest is as vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
 #include "many_feed.cuh"
 #include "many_multiply.cuh"
 #include "sums.cuh"
@@ -58,15 +60,45 @@ __device__ __forceinline__ void keep(const Sums& acc, float* sums, int wm, int w
     for (int q = 0; q < 4; ++q) sums[(8 * j + token + (q & 1)) * LINE + row + 8 * (q >> 1)] = float(acc[0][4 * j + q]);
 }
 
+#ifdef GROUP
+struct Others {  // the second weight and the third, and the number of their first tile; all tiles, if there is no third
+  const char* values[2];
+  const char* meta[2];
+  int first[2];
+};
+
+// The problem of the weight that a tile belongs to; `tile` becomes its number there. Weights have full tiles.
+__device__ __forceinline__ Problem one_of(const Problem& all, const Others& others, int& tile) {
+  Problem p = all;
+  const int second = others.first[0], third = others.first[1];
+  int begin = 0, end = second;
+  if (tile >= third)
+    p.values = others.values[1], p.meta = others.meta[1], begin = third, end = all.rows / BM;
+  else if (tile >= second)
+    p.values = others.values[0], p.meta = others.meta[0], begin = second, end = third;
+  p.rows = (end - begin) * BM;
+  p.y += begin * BM * 2ll;
+  tile -= begin;
+  return p;
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if CLUSTER > 1
   __cluster_dims__(CLUSTER, 1, 1)
 #endif
+#ifdef GROUP
+  vnm_some(const __grid_constant__ Problem all, const __grid_constant__ Map x, const __grid_constant__ Others others) {
+#else
   vnm_some(const __grid_constant__ Problem p, const __grid_constant__ Map x) {
+#endif
   static_assert(STAGES % ASKING == 0);  // a slot is always filled by the same thread, which knows how often it was
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER, n0 = blockIdx.y * NB;
+#ifdef GROUP
+  const Problem p = one_of(all, others, tile);
+#endif
   Range steps(p, rank);
   if (blocks_of(p, tile) < WM) {  // below the last rows: valid metadata, if unused
     for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x) *(unsigned*)(memory + SMEM_META + i * 4) = 0x44444444;
