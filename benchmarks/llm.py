@@ -6,7 +6,8 @@ python benchmarks/llm.py --tiny                a few numbers on any machine, CPU
 
 transformers' LlamaModel of 6 of the 32 layers, bf16, random weights and masks; without the head, which beside 6 layers
 would weigh five times as much as in the whole model. Decoding is one call for one token of each sequence, with a static
-cache of 256 tokens. Each contender is a process that holds its model; one at a time runs, in turns for each size. The
+cache of 256 tokens. All models have ``gs.hf.grouped_attention_``, dense ones too, except one that has transformers' own
+attention. Each contender is a process that holds its model; one at a time runs, in turns for each size. The
 figures are medians of the turns. ``graph`` replays a CUDA graph of the call, ``compiled`` is
 ``torch.compile(model.forward, mode="reduce-overhead")``.
 """
@@ -69,9 +70,42 @@ def pruned(model: nn.Module, mlp: int, device: str) -> dict[str, tuple[Any, int]
 
 
 def packed(model: nn.Module, mlp: int, device: str) -> None:
-    """Our formats in half precision."""
+    """Our formats in half precision; layers of one input together, as pack_ puts them."""
     for weight, m in pruned(model, mlp, device).values():
         weight.become(weight.dense().clone(), weight.dense() != 0, PackedVNM("all", 2, m))
+    together(model, device)
+
+
+def together(model: nn.Module, device: str) -> None:
+    """What pack_ does last: layers that read the same input share a launch."""
+    gs.nn.group_(model, {"input_ids": torch.ones(1, 8, dtype=torch.long, device=device), "use_cache": False})
+
+
+class OneScale(nn.Module):
+    """Dense FP8 with one scale for the weight and one for all activations of a call: cuBLAS' fastest kernel."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        scale = layer.weight.abs().amax().float() / 448
+        self.register_buffer("scale", scale)
+        self.register_buffer("weight", (layer.weight.float() / scale).to(torch.float8_e4m3fn))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = x.flatten(0, -2)
+        scale = (tokens.abs().amax().float() / 448).clamp_min(1e-12)
+        small = (tokens.float() / scale).clamp(-448, 448).to(torch.float8_e4m3fn)
+        out = torch._scaled_mm(
+            small, self.weight.t(), scale_a=scale, scale_b=self.scale, out_dtype=x.dtype, use_fast_accum=True
+        )
+        return out.view(*x.shape[:-1], -1)
+
+
+def one_scale(model: nn.Module, device: str) -> None:
+    """Dense FP8 as torch's fastest kernel takes it."""
+    for module in list(model.modules()):
+        for name, layer in list(module.named_children()):
+            if isinstance(layer, nn.Linear):
+                setattr(module, name, OneScale(layer))
 
 
 def cusparselt(model: nn.Module, device: str) -> None:
@@ -84,23 +118,24 @@ def cusparselt(model: nn.Module, device: str) -> None:
             module.weight = nn.Parameter(sparse, requires_grad=False)
 
 
-def quantized(model: nn.Module, device: str, mlp: int = 8, grouped: bool = True) -> None:
+def quantized(model: nn.Module, device: str, mlp: int = 8) -> None:
     """2:mlp and 2:4 in FP8; layers of one input together, as pack_ puts them."""
     pruned(model, mlp, device)
     gs.quantize_(model, "fp8")
-    if grouped:
-        gs.nn.group_(model, {"input_ids": torch.ones(1, 8, dtype=torch.long, device=device), "use_cache": False})
+    together(model, device)
 
 
+PLAIN = "dense bf16, transformers' attention"
 VARIANTS: dict[str, Callable[[nn.Module, str], Any]] = {
     "dense bf16": lambda model, device: None,
-    "dense fp8": lambda model, device: gs.quantize_(model, "fp8"),
+    PLAIN: lambda model, device: None,
+    "dense fp8, one scale": one_scale,
+    "dense fp8, row scales": lambda model, device: gs.quantize_(model, "fp8"),
     "cuSPARSELt 2:4": cusparselt,
     "2:4": lambda model, device: packed(model, 4, device),
     "2:8 + 2:4": lambda model, device: packed(model, 8, device),
     "2:4 fp8": lambda model, device: quantized(model, device, 4),
     "2:8 + 2:4 fp8": quantized,
-    "2:8 + 2:4 fp8, layer by layer": lambda model, device: quantized(model, device, grouped=False),
 }
 
 
@@ -121,6 +156,8 @@ class Contender:
         with torch.device(self.device):
             self.model: nn.Module = LlamaModel(self.config).eval().requires_grad_(False)
         torch.set_default_dtype(torch.float32)
+        if variant != PLAIN:
+            gs.hf.grouped_attention_(self.model)
         VARIANTS[variant](self.model, self.device)
         self.calls: dict[tuple[str, str], Callable[[], Any]] = {}
         self.counts: dict[tuple[str, str], int] = {}
@@ -304,7 +341,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES))
     parser.add_argument("--modes", nargs="*", default=list(MODES))
     parser.add_argument("--variants", nargs="*", default=list(VARIANTS))
-    parser.add_argument("--compiled", nargs="*", default=["1", "2048", "16", "64"], help="cases to compile")
+    parser.add_argument("--compiled", nargs="*", default=["1", "16", "64", "2048", "8", "32", "128"])
     parser.add_argument("--out", type=Path, default=HERE / "results" / "llm.json")
     arguments = parser.parse_args()
     arguments.device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -18,6 +18,8 @@ from typing import Any
 
 from torch import nn
 
+from gossamer.models.hf.attention import grouped_attention_
+
 _REGISTER = "transformers.quantizers.auto"
 log = logging.getLogger("gossamer")
 
@@ -93,4 +95,4 @@ if _REGISTER in sys.modules:
 else:
     sys.meta_path.insert(0, _Watch())
 
-__all__ = ["attach", "enter"]
+__all__ = ["attach", "enter", "grouped_attention_"]
