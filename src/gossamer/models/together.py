@@ -20,7 +20,6 @@ from gossamer.kernels.vnm import group
 from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.models.stored import structure_of
 
-_FORMAT = PackedVNM("all", 2, 4)
 #: Layers of a launch.
 MOST = 3
 
@@ -51,7 +50,7 @@ class Together:
         rows = []
         for layer in self.layers:
             held = layer.__dict__.get("_sparse", {}).get("weight")
-            if held is None or held.format != _FORMAT or x.dim() == 0 or x.shape[-1] != held.shape[1]:
+            if held is None or not _is_two_of_four(held.format) or x.dim() == 0 or x.shape[-1] != held.shape[1]:
                 return None
             values = layer._parameters["weight_values"]
             if values.dtype is not x.dtype or kernels.needed(values):
@@ -65,6 +64,11 @@ class Together:
         sizes = (*rows, *(0,) * missing, x.shape[-1])
         out = torch.ops.gossamer.vnm_group.default(*weights, *(None,) * (2 * missing), tokens, *sizes)
         return out.view(*x.shape[:-1], sum(rows)).split(rows, -1)
+
+
+def _is_two_of_four(format: Any) -> bool:
+    """Is it 2:4 with values of 16 bits or more?"""
+    return isinstance(format, PackedVNM) and (format.v, format.m, format.bits) == ("all", 4, 16)
 
 
 def _on_gpu(x: Tensor) -> bool:
@@ -96,7 +100,7 @@ def can_join(layer: Any) -> bool:
     (True, False)
     """
     held = layer.__dict__.get("_sparse", {}).get("weight")
-    if held is None or held.format != _FORMAT or getattr(layer, "_dense_class", None) is not nn.Linear:
+    if held is None or not _is_two_of_four(held.format) or getattr(layer, "_dense_class", None) is not nn.Linear:
         return False
     rows, cols = held.shape
     return layer.bias is None and rows % group.ROWS == 0 and cols % 64 == 0

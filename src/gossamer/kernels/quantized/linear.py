@@ -10,8 +10,6 @@ from gossamer.kernels.quantized.dense import linear_dense8
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.weight import Arrays
 from gossamer.kernels.vnm import eight_cuda, weight_only_cuda  # noqa: F401 - the GPU's part of the operators
-from gossamer.kernels.vnm.eight import quantize_by_torch
-from gossamer.kernels.vnm.eight_ready import most_tokens
 
 _HALF = torch.float16, torch.bfloat16
 
@@ -38,24 +36,12 @@ def quantized_linear(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], shape[0])
 
 
-def _fuses(x: Tensor, layout: Layout, shape: tuple[int, int], v: int) -> bool:
-    """Is x better quantized by torch's operators, which a compiler fuses into what computes x?"""
-    if not x.is_cuda or v != 0 or shape[1] % (32 * layout.m):
-        return False
-    return 0 < x.shape[0] <= most_tokens(shape[0], x.get_device())
-
-
 def _matrix(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int, int], bias: Tensor | None) -> Tensor:
     values, scale, shared, meta = arrays
     if not layout.m:
         return linear_dense8(values, scale, x, bias)
     v = 0 if layout.v == "all" else layout.v
     operators = torch.ops.gossamer
-    if not layout.weights_only and torch.compiler.is_compiling() and _fuses(x, layout, shape, v):
-        assert shared is not None
-        small, tokens = quantize_by_torch(x, shared, layout.m, values.dtype)
-        bfloat = int(x.dtype is torch.bfloat16)
-        return operators.vnm_8bit_ready(values, meta, scale, small, tokens, bias, shape[0], bfloat)
     if not layout.weights_only:
         return operators.vnm_8bit(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)
     if layout.numbers == "int4" and x.is_cuda and scale.dtype is not x.dtype:

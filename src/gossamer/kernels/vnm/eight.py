@@ -3,9 +3,7 @@
 ``vnm_8bit(values, shared, meta, scale, x, bias, ...)`` is act(x' @ (scale * A).T + bias). ``A`` has e4m3 or int8 values
 in the order of ``PackedVNM("all", 2, m, 8)``, and ``scale`` is float32, one for each row. x' is x rounded to the type
 of ``A``, with a scale for each token: the largest magnitude among the columns that the weight reads, over 448 or 127.
-The result has the type of x, float16 or bfloat16. ``vnm_8bit_ready`` is the same for activations that are quantized
-and gathered before: in a graph of ``torch.compile``, their producer does both. :mod:`gossamer.kernels.vnm.eight_cuda`
-and :mod:`gossamer.kernels.vnm.eight_ready` have the GPU's part.
+The result has the type of x, float16 or bfloat16. :mod:`gossamer.kernels.vnm.eight_cuda` has the GPU's part.
 """
 
 from __future__ import annotations
@@ -18,17 +16,12 @@ from torch import Tensor
 from gossamer.formats import PackedVNM, Structure
 from gossamer.formats.structure import ravel
 from gossamer.kernels.product import activated
-from gossamer.kernels.vnm.operators import _library, columns_of, vnm_of
+from gossamer.kernels.vnm.operators import _library, vnm_of
 
 #: The largest magnitude of a type.
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.int8: 127.0}
 #: The smallest scale: that of a row, or token, of zeros.
 SMALLEST = torch.finfo(torch.float32).tiny
-for _name in ("vnm_8bit_ready", "vnm_8bit_ready_slow"):
-    _library.define(
-        f"{_name}(Tensor values, Tensor meta, Tensor scale, Tensor small, Tensor token_scale, Tensor? bias, int rows, "
-        "int bfloat) -> Tensor"
-    )
 for _name in ("vnm_8bit", "vnm_8bit_slow"):
     _library.define(
         f"{_name}(Tensor values, Tensor shared, Tensor meta, Tensor scale, Tensor x, Tensor? bias, int rows, int cols, "
@@ -139,36 +132,6 @@ def quantize(x: Tensor, shared: Tensor | None, cols: int, m: int, dtype: torch.d
     return rounded(exact * (1 / scale)[:, None], dtype), scale
 
 
-def quantize_by_torch(x: Tensor, shared: Tensor, m: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the columns of x that the weight reads, side by side in 8 bits, and the scale of each token.
-
-    By operators that a compiler fuses into what computes x. For a multiple of 32 m columns.
-
-    Examples
-    --------
-    >>> import torch
-    >>> small, scale = quantize_by_torch(torch.full((1, 128), 2.0), torch.empty(0), 4, torch.float8_e4m3fn)
-    >>> small.float().unique(), scale * 448
-    (tensor([448.]), tensor([2.]))
-    """
-    exact = (x if m == 4 else x.index_select(1, columns_of(shared, m))).float()
-    most = exact.abs().amax(1)
-    scale = torch.where(torch.isfinite(most), (most / LARGEST[dtype]).clamp_min(SMALLEST), torch.nan)
-    return rounded(exact * (1 / scale)[:, None], dtype), scale
-
-
-def linear8_ready(
-    values: Tensor, meta: Tensor, scale: Tensor, small: Tensor, token_scale: Tensor, bias: Tensor | None, rows: int,
-    bfloat: int,
-) -> Tensor:  # fmt: skip
-    """Return small @ A.T, times both scales, plus bias, for compacted columns; by torch's own operators."""
-    none = values.new_empty(0, dtype=torch.uint8)
-    dense = decode8(values, none, meta, (rows, small.shape[1], 0, 4))
-    out = small.float() @ dense.t() * (token_scale[:, None] * scale)
-    out = out if bias is None else out + bias.float()
-    return out.to(torch.bfloat16 if bfloat else torch.float16)
-
-
 def linear8(
     values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int,
     v: int, m: int, activation: int,
@@ -181,16 +144,10 @@ def linear8(
 
 
 _library.impl("vnm_8bit", linear8, "CPU")
-_library.impl("vnm_8bit_ready", linear8_ready, "CPU")
-for _name in ("vnm_8bit", "vnm_8bit_slow", "vnm_8bit_ready", "vnm_8bit_ready_slow"):
-    _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
+_library.impl("vnm_8bit", torch.library.fallthrough_kernel, "Autograd")
+_library.impl("vnm_8bit_slow", torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("gossamer::vnm_8bit", lib=_library)
 def _(values: Any, shared: Any, meta: Any, scale: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
     return x.new_empty((x.shape[0], rows))
-
-
-@torch.library.register_fake("gossamer::vnm_8bit_ready", lib=_library)
-def _(values: Any, meta: Any, scale: Any, small: Tensor, token_scale: Any, bias: Any, rows: int, bfloat: int) -> Tensor:
-    return small.new_empty((small.shape[0], rows), dtype=torch.bfloat16 if bfloat else torch.float16)

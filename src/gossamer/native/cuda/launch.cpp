@@ -194,7 +194,6 @@ constexpr Operator OPERATORS[] = {
   {"vnm_linear", GS_SPACE "::vnm_linear_slow", "ttttoiiiii"},
   {"vnm_forward", GS_SPACE "::vnm_linear_slow", "ttttoiiiii"},
   {"vnm_8bit", GS_SPACE "::vnm_8bit_slow", "tttttoiiiii"},
-  {"vnm_8bit_ready", GS_SPACE "::vnm_8bit_ready_slow", "tttttoii"},
   {"vnm_weight_only", GS_SPACE "::vnm_weight_only_slow", "tttttoiiiii"},
   {"vnm_group", GS_SPACE "::vnm_group_slow", "ttttootiiii"},
   {"bitmap_linear", GS_SPACE "::bitmap_linear_slow", "ttttoiiii"},
