@@ -53,7 +53,7 @@ class Together:
             if held is None or not _is_two_of_four(held.format) or x.dim() == 0 or x.shape[-1] != held.shape[1]:
                 return None
             values = layer._parameters["weight_values"]
-            if values.dtype is not x.dtype or kernels.needed(values):
+            if values is None or values.dtype is not x.dtype or kernels.needed(values):
                 return None
             weights += [values, structure_of(layer, "weight", held).arrays["meta1"]]
             rows.append(held.shape[0])
