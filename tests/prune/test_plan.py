@@ -31,7 +31,7 @@ def test_other_mistakes():
         gs.prune.oneshot(nn.ReLU(), "2:4")
     with torch.no_grad():
         model[0].weight[0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"'0.weight' holds NaN"):
+    with pytest.raises(ValueError, match=r"'0.weight' contains NaN"):
         gs.prune.oneshot(model, "2:4", method="magnitude")
     with pytest.raises(ValueError, match="scalar tensor"):
         gs.prune.oneshot(mlp(), "2:4", batches(), method="obs", loss=lambda out, batch: out)
