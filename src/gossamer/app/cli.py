@@ -187,14 +187,16 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
       gossamer report model.safetensors --out page.html --tokens 1 --tokens 64
     """
     from gossamer.app.inspecting import tensors_in
-    from gossamer.app.opening import open_model
+    from gossamer.app.opening import check_target, open_model
 
     with failing_plainly("report"):
+        check_target(out, opened_is_folder=False, force=True)
         make = importlib.import_module("gossamer.report").report
         what: Any = None
         example: list[Any] | None = None
         if Path(file).is_dir():
             opened = open_model(file)
+            tokens = tuple(dict.fromkeys(opened.fitting(count) for count in tokens))
             what, example = opened.model, [opened.example(count) for count in tokens]
         else:
             what = tensors_in(file)

@@ -174,7 +174,10 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
     """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
     if not weights:
-        raise ValueError(f"{type(model).__name__} has no linear layer on a CPU whose weight is not tied")
+        raise ValueError(
+            f"{type(model).__name__} has no linear layer to quantize: it must be in floating point, on a CPU, and not "
+            "tied to an embedding. Layers that are already quantized don't count."
+        )
     names = chosen(weights, where)
     layers = [module for name in names for module, _ in weights[name].places]
     ranges = {} if calibration is None else observe(model, layers, calibration)
