@@ -46,7 +46,7 @@ class DynamicInt8Linear(nn.Module):
     shape
         Outputs and inputs.
     inputs_first
-        Was it a Conv1D of transformers? Then it is one again when it is dense.
+        Whether the layer was a Conv1D of transformers; :meth:`as_dense` then returns one.
 
     Examples
     --------
@@ -78,7 +78,7 @@ class DynamicInt8Linear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The float32 weight that the bytes stand for, [outputs, inputs]; made when it is asked for."""
+        """The weight in float32, [outputs, inputs]; computed on access."""
         return dense_of(self.packed.cpu()).to(self.packed.device)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class DynamicInt8Linear(nn.Module):
         return 4 * self.out_features * self.in_features
 
     def repack(self, layout: Layout) -> None:
-        """Arrange the bytes in another way."""
+        """Convert the bytes to another layout."""
         self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
 
     @property
@@ -120,7 +120,7 @@ class DynamicInt8Linear(nn.Module):
         return range_of(self.packed)
 
     def as_dense(self) -> nn.Module:
-        """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
+        """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
 
     def check(self) -> None:

@@ -87,7 +87,7 @@ class Int8Linear(nn.Module):
         return (weight.t() if self.inputs_first else weight) * self.scale.float()[:, None]
 
     def as_dense(self) -> nn.Module:
-        """Return a dense layer with the same outputs: a Linear, or a Conv1D where it was one."""
+        """Return a dense layer with the same outputs: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.dense(), self.bias, self.inputs_first).train(self.training)
 
     def extra_repr(self) -> str:

@@ -50,16 +50,20 @@ def einsum(
     *tensors
         The operands, dense or in any format.
     out
-        Format of the result. By default it has the entries of the one sparse operand that has the same indices and
-        whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
-        (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
-        fewer than two dimensions. A tensor is written to, and returned: it is dense, or sparse with all entries that
-        the result has.
+        Format of the result, or a tensor that the result is written to. The tensor must be dense, or sparse with all
+        entries of the result. If you pass nothing, the first of these rules that applies is used:
+
+        - a result with fewer than two dimensions is dense;
+        - if one sparse operand has the indices of the result, and its zeros make the result zero, the result has the
+          entries of this operand;
+        - if every index of the result comes from sparse operands, the result is sparse, in the format of the first
+          operand with the same number of dimensions, or else CSR or CSF;
+        - otherwise the result is dense.
     beta
-        With a tensor as ``out``: what it is multiplied by before the result is added.
+        If ``out`` is a tensor, it is multiplied by ``beta`` before the result is added.
     fill
-        The value of what is not stored. With another number than 0 the result is dense. ``fill=inf`` with ``min:`` and
-        sums, and ``fill=-inf`` with ``max:``, visit stored entries alone: shortest and longest paths.
+        The value at positions that are not stored. If it is not 0, the result is dense. ``fill=inf`` with ``min:`` and
+        sums, and ``fill=-inf`` with ``max:``, visit only stored entries: shortest and longest paths.
 
     Examples
     --------

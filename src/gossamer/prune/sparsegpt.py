@@ -65,7 +65,7 @@ class SparseGPT(Method):
 
     @property
     def follows(self) -> bool:
-        """Unless every layer is for itself."""
+        """Whether each layer is fitted to its outputs in the dense model."""
         return self.target == "model"
 
     def prune(self, weight: Tensor, pattern: Pattern, known: Known) -> Pruned:
