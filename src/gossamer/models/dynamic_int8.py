@@ -67,7 +67,7 @@ class DynamicInt8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = shape
         self.inputs_first = inputs_first
-        self.kernels = native.load()  # asked once: a trace can't
+        self.kernels = native.load()  # only once: a trace can't call it
         self.register_buffer("packed", packed)
         self.register_parameter("bias", bias)
 
@@ -225,7 +225,7 @@ def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Mo
         try:
             layer: Any = model.get_submodule(name)
         except AttributeError:
-            continue  # whoever loads says that it is missing
+            continue  # the caller reports that it is missing
         turned = inputs_first(layer)
         if isinstance(layer, DynamicInt8Linear):
             shape, turned = (layer.out_features, layer.in_features), layer.inputs_first

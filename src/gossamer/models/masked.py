@@ -217,7 +217,7 @@ def clear(parameter: Tensor, mask: Tensor) -> None:
 
 @untraced
 def clear_gradient(parameter: Any, home: Home, grad: Tensor) -> Tensor:
-    """Clear a gradient outside the mask if needed, and return it: itself where nobody else has a hold of it."""
+    """Clear a gradient outside the mask if needed, and return it; in place if nothing else refers to it."""
     if not home.masks(grad):
         return grad
     mask: Any = home.mask

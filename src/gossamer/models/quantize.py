@@ -191,7 +191,7 @@ def expect_quantized(
         try:
             layer: Any = model.get_submodule(name)
         except AttributeError:
-            continue  # whoever loads says that it is missing
+            continue  # the caller reports that it is missing
         if name and (isinstance(layer, QUANTIZED) or dense_class(layer) is nn.Linear or inputs_first(layer)):
             taken[name], made[name] = layer, empty_layer(layer, text, parts)
     for name, layer in made.items():

@@ -59,7 +59,7 @@ class Weight:
         found = module._parameters[f"{name}_values" if held is not None and held.is_stored else name]
         assert found is not None
         if held is not None and not held.is_stored:
-            getattr(module, name)  # which settles it
+            getattr(module, name)  # this also synchronises its mask
         return found
 
     @property
@@ -177,7 +177,7 @@ class Weight:
             self._become_dense(values)
         else:
             _fill(self.parameter, values)
-        hold_masked(*self.places[0], mask)  # the parameter itself is masked: one module looks after it for all
+        hold_masked(*self.places[0], mask)  # the parameter itself is masked: one module manages it for all
 
     def _become_stored(self, tensor: SparseTensor) -> None:
         for module, name in self.places:
