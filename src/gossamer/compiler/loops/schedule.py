@@ -203,8 +203,10 @@ class Scheduler:
             operand = self.given[k].operand
             if isinstance(operand, Strided) and last in operand.vars and operand.unit != last:
                 copies.append(k)
-            if isinstance(operand, Stack) and last in operand.vars and operand.levels[-1].var != last:
-                return cost + (STRIDED - 1) * turns, None, []
+            if isinstance(operand, Stack) and last in operand.vars:
+                *above, inner = (level.var for level in operand.levels)
+                if inner != last or last in above:  # above: a diagonal, whose loops inside depend on this one
+                    return cost + (STRIDED - 1) * turns, None, []
         if any(last in [v for v, _ in d.parts] for d in self.derived):
             return cost, None, []
         if self.output.kind == "dense" and last in self.out:
