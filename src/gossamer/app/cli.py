@@ -82,6 +82,7 @@ def demo(path: str, as_json: bool) -> None:
       gossamer demo --json | jq '.rows[].gain'
     """
     with failing_plainly("demo"):
+        importlib.import_module("gossamer.app.opening").check_target(path, opened_is_folder=False, force=True)
         story = importlib.import_module("gossamer.app.demo")
         rows = story.run(path)
     if as_json:
@@ -122,6 +123,8 @@ def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None,
       gossamer bench lm --text book.txt
     """
     with failing_plainly("bench"):
+        if out:
+            importlib.import_module("gossamer.app.opening").check_target(out, opened_is_folder=False, force=True)
         if what in SUITES:
             suites = importlib.import_module("gossamer.app.bench")
             results = suites.run(what, quick=not full, text=text)
