@@ -1,7 +1,7 @@
 """Sparse training of a language model: every method, dense nets, and smaller dense nets, on one GPU.
 
     python benchmarks/lm.py train --text asv --plan key others      quality, many trainings at once
-    python benchmarks/lm.py times                                   ms a step and inference time, each alone
+    python benchmarks/lm.py times                                   ms per step and inference time, each alone
     python benchmarks/lm.py table                                   table and picture of the docs from the results
 
 A byte-level GPT of 6 x 512 (19 million weights), AdamW 1e-3 with a warm-up and a cosine to 0, bfloat16 autocast, 64 x

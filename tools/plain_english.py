@@ -1,15 +1,17 @@
-"""Find words that we don't use in text that users read: pages, docstrings, messages, help.
+"""Find words that we don't use in text that people read: pages, docstrings, messages, help, comments.
 
 ``python tools/plain_english.py [FILE ...]`` prints ``file:line: word: what to write instead`` and exits with 1 if there
 is something to change. Without files it reads README, docs, changelog and sources. The words are in words.toml. Code is
-not read: blocks and `spans` of Markdown, and everything in Python but docstrings and other strings of several words.
+not read: blocks and `spans` of Markdown, and everything in Python except comments and strings of several words.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import tokenize
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +37,10 @@ def prose_of_markdown(text: str) -> Iterator[tuple[int, str]]:
 
 
 def prose_of_python(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines of all strings of several words, without examples and code."""
+    """Yield the comments and the lines of all strings of several words, without examples and code."""
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], CODE.sub("X", token.string)
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.count(" ") > 1:
             for offset, line in enumerate(node.value.splitlines()):

@@ -64,6 +64,13 @@ def test_inspect_shows_the_file_and_its_sum(run, file):
     assert found["total"]["sparsity"] == pytest.approx(kept / found["total"]["values"], abs=1e-3)
 
 
+@pytest.mark.parametrize("command", [("demo", "--report"), ("bench", "cpu", "--out"), ("report", "model", "--out")])
+def test_a_page_that_can_not_be_written_is_refused_before_any_work(run, file, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("gossamer.app.bench.run", lambda *_, **__: pytest.fail("it has started"))
+    result = run(*(file if word == "model" else word for word in command), tmp_path / "no" / "page")
+    assert result.exit_code == 2 and "can't be written: " in result.output
+
+
 def test_a_broken_file_is_one_line_and_exit_2(run, file):
     data = bytearray(file.read_bytes())
     data[-3] ^= 1

@@ -46,6 +46,13 @@ def test_the_layers_of_a_file_are_measured_and_shown_by_kind(tmp_path):
     assert text.getvalue().count("CSR()") == 1 and "75.0%" in text.getvalue()
 
 
+def test_the_title_has_the_size_that_was_measured(bert):
+    result = CliRunner().invoke(cli.main, ["bench", str(bert), "--tokens", "1000"])
+    assert result.exit_code == 0 and ", 32 tokens, " in result.stdout
+    found = {"model": "vit", "tokens": None, "threads": 1, "rows": [{"contender": "dense", "ms": 1.0, "gain": 1.0}]}
+    assert measuring.table(found).title == "vit, 1 image, 1 thread"
+
+
 def test_what_is_neither_a_suite_nor_a_model():
     result = CliRunner().invoke(cli.main, ["bench", "cpus"])
     assert result.exit_code == 2 and "'cpus' is neither a saved model" in result.output

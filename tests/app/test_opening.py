@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import pytest
@@ -46,6 +47,7 @@ def test_images(tmp_path):
     model.main_input_name = "pixel_values"
     model.config = type("Config", (), {"image_size": 8, "num_channels": 3})()
     assert Opened(tmp_path, model, True).example(1)["pixel_values"].shape == (1, 3, 8, 8)
+    assert Opened(tmp_path, model, True).reads_images and not Opened(tmp_path, model, False).reads_images
     model.main_input_name = "input_values"
     with pytest.raises(ValueError, match="'input_values' needs Python"):
         Opened(tmp_path, model, True).example(1)
@@ -100,6 +102,19 @@ def test_targets_are_checked_first(tmp_path):
         check_target(tmp_path / "file", True, True)
     with pytest.raises(ValueError, match="is not a folder"):
         check_target(tmp_path / "no" / "x", True, False)
+
+
+def test_a_folder_that_must_not_be_written_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(ValueError, match=r"new can't be written: you have no permission to write to "):
+        check_target(tmp_path / "new", True, False)
+
+
+def test_more_tokens_than_the_model_accepts(bert, capsys):
+    opened = open_model(bert)
+    assert (opened.fitting(7), opened.fitting(32)) == (7, 32) and not capsys.readouterr().err
+    assert opened.fitting(1000) == 32
+    assert "accepts at most 32 tokens: using 32, not 1000" in capsys.readouterr().err
 
 
 def test_a_failed_save_leaves_no_trace(bert, tmp_path, monkeypatch):

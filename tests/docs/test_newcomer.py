@@ -52,9 +52,17 @@ TASKS = {
         "explanation/int8.md",
         "assert all('Int8' in type(model[i]).__name__ for i in (0, 2))",
     ),
-    "serve a compiled or exported model": (
+    "compile and export a model": (
         "how-to/compile.md",
         "assert torch.export.load('model.pt2').module()(x).shape == (5, 8)",
+    ),
+    "serve a model without Python between the layers": (
+        "how-to/deploy.md",
+        "torch.save((example, out), 'case.pt')\n"
+        "code = '''import torch, gossamer as gs\n"
+        'x, y = torch.load("case.pt")\n'
+        "assert torch.equal(gs.serve.load(\"model.pt2\")(x), y)'''\n"
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', code], check=True)",
     ),
     "use a model of Hugging Face": (
         "how-to/hugging-face.md",
@@ -99,7 +107,11 @@ def test_the_pages_are_left_to_this_file_and_are_on_the_site():
     assert all(f" {page}\n" in navigation for page in NEWCOMER) and len(TASKS) >= 15
 
 
-@pytest.mark.parametrize("task", TASKS)
+#: It runs a C++ compiler.
+SLOW = "serve a model without Python between the layers"
+
+
+@pytest.mark.parametrize("task", [pytest.param(t, marks=pytest.mark.slow) if t == SLOW else t for t in TASKS])
 def test_task(task, tmp_path):
     page, outcome = TASKS[task]
     command = [sys.executable, __file__, str(ROOT / "docs" / page), outcome]

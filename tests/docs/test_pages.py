@@ -58,8 +58,8 @@ def run_page(page: Path) -> dict:
 NEWCOMER = {
     "index.md", "explanation/int8.md", "recipes/bert-cpu.md",
     *(f"how-to/{name}.md" for name in (
-        "prune", "faster", "train", "train-from-scratch", "save", "compile", "hugging-face", "llm", "report", "pattern",
-        "format", "operator", "interop",
+        "prune", "faster", "train", "train-from-scratch", "save", "compile", "deploy", "hugging-face", "llm", "report",
+        "pattern", "format", "operator", "interop",
     )),
 }  # fmt: skip
 DOCS = [

@@ -228,3 +228,10 @@ def test_a_sparse_tensor_without_data_is_refused(path: Path) -> None:
     tensor = gs.from_dense(torch.eye(2), gs.CSR()).to("meta")
     with pytest.raises(ValueError, match="'w' is on the meta device, where there is no data to save"):
         gs.save({"w": tensor}, path)
+
+
+def test_an_error_names_the_file_that_was_given(tmp_path):
+    target = tmp_path / "no" / "model.safetensors"
+    with pytest.raises(FileNotFoundError) as found:
+        gs.save({"a": torch.ones(2)}, target)
+    assert found.value.filename == str(target)

@@ -53,7 +53,7 @@ def test_where():
     assert names(where=["head", "attention.out_proj"]) == ["attention.out_proj.weight", "head.weight"]
     assert "depthwise.weight" not in names(where="*")
     assert names(where="depthwise") == ["depthwise.weight"] and names(where="embed") == ["embed.weight"]
-    with pytest.raises(ValueError, match="no sparse-able weight is called 'heat'"):
+    with pytest.raises(ValueError, match="no weight that can be sparse is called 'heat'"):
         names(where="heat")
     assert {one.reason for one in survey(Zoo(), "head").left if one.name == "a.weight"} == {"not asked for"}
 

@@ -40,7 +40,7 @@ def test_where():
     assert chosen(NAMES, lambda name: "bias" in name) == ["a.bias"]
     assert chosen(NAMES, "b.*") == ["b.0.weight", "b.1.weight"]
     assert chosen(NAMES, ["b.1", "a.weight", "*.weight"]) == ["a.weight", "b.0.weight", "b.1.weight"]  # in their order
-    with pytest.raises(ValueError, match="no sparse-able weight is called 'c'"):
+    with pytest.raises(ValueError, match="no weight that can be sparse is called 'c'"):
         chosen(NAMES, ["a.weight", "c"])
 
 

@@ -103,7 +103,7 @@ def test_densify_undoes_it():
 @pytest.mark.parametrize(
     ("how", "kwargs", "error", "message"),
     [
-        ("75%", {"where": "1.wieght"}, ValueError, "no sparse-able weight is called '1.wieght'"),
+        ("75%", {"where": "1.wieght"}, ValueError, "no weight that can be sparse is called '1.wieght'"),
         ({"nope.*": "75%"}, {}, ValueError, "'nope.\\*'"),
         (gs.FanIn(k=20), {}, ValueError, "20"),  # more than the 16 inputs of the first layer
         ("175%", {}, ValueError, "175"),

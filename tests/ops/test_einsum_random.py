@@ -21,6 +21,7 @@ COMPILED = 75  # cases that are built as C here; benchmarks/compiler_grid.py run
 
 @given(st.integers(0, 2**31))
 @example(4416)  # PackedCSR + dense: rows in slots, the fullest first, met every coordinate in order
+@example(144172)  # a diagonal over an empty dimension: a strip that other loops depend on
 @settings(max_examples=250)
 def test_loops_mean_what_the_expression_means(seed):
     """No compiler here: the nest is interpreted, and an index out of range is an error."""

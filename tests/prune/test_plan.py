@@ -14,7 +14,7 @@ def test_other_mistakes():
     cases = [
         ({"how": None}, "how=None"),
         ({"how": "2:4", "method": "magic"}, "unknown method 'magic'.*'sparsegpt'"),
-        ({"how": {"nothing": "2:4"}}, "no sparse-able weight is called 'nothing'"),
+        ({"how": {"nothing": "2:4"}}, "no weight that can be sparse is called 'nothing'"),
         ({"how": {"*": None}}, "nothing is left"),
         ({"how": "50% per model", "method": "wanda", "calibration": batches()}, "per model"),
         ({"how": gs.FanIn(k=1000), "method": "magnitude"}, "k=1000"),

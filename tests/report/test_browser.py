@@ -128,6 +128,8 @@ def test_kinds_open_and_the_filter_leaves_what_fits(browser, tmp_path, width):
     assert not page.locator("details li").first.is_visible()
     page.locator("details summary").first.click()
     assert page.locator("details li").first.is_visible()
+    if width == 390:  # a title without a figure below it
+        assert not page.locator("details li .n:empty").first.is_visible()
     page.locator("input.filter").fill("csr 7.weight")
     assert page.locator("table.sorts tbody tr:visible td:first-child").all_inner_texts() == ["7.weight", "17.weight"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -58,7 +58,7 @@ def test_sections_are_those_that_there_is_something_for():
 
 def test_the_page_holds_the_figures():
     page = ModelReport("a < b", "on two cores", (fact(times=((100.0, 50.0), (30.0, 60.0))),)).page().html()
-    for text in ("a &lt; b", "on two cores", "2.00x", "0.50x", "1.5 kB", "of 3.0 kB dense", "50.0%", "4 x 8", ">CSR<"):
+    for text in ("a &lt; b", "on two cores", "2.00x", "0.50x", "1.5 kB", "dense: 3.0 kB", "50.0%", "4 x 8", ">CSR<"):
         assert text in page, text
     assert 'class="n good"' in page and 'class="n bad"' in page
     body = page[page.index("<main>") : page.index("</main>") + 7]

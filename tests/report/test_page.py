@@ -58,6 +58,16 @@ def test_a_file_is_replaced_in_one_go_with_the_rights_of_a_new_one(tmp_path):
         write_whole(tmp_path / "no" / "a.html", "x")
 
 
+def test_an_error_names_the_page_and_not_its_temporary_file(tmp_path, monkeypatch):
+    def full(**_):
+        raise OSError(28, "No space left on device", str(tmp_path / ".a.html.x.part"))
+
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    with pytest.raises(OSError, match="No space left") as found:
+        write_whole(tmp_path / "a.html", "text")
+    assert found.value.filename == str(tmp_path / "a.html")
+
+
 def test_a_page_that_is_there_stays_whole_when_writing_fails(tmp_path, monkeypatch):
     page = tmp_path / "page.html"
     page.write_text("old")

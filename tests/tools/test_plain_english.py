@@ -23,7 +23,9 @@ def tool():
     [
         ("The choice is made anew at each step.", ["anew"]),
         ("Gain | asked | missed", ["asked", "missed"]),
-        ("The tensor is made when it is asked for.", []),
+        ("The tensor is made when it is asked for.", ["made when it is asked"]),
+        ("Whoever reads it looks after the rest.", ["Whoever", "looks after"]),
+        ("They run in turns, and stay as they are.", ["in turns", "stay as they are"]),
         ("Gradients are turned off.", []),
         ("Columns are told by their distance; they lie in a list.", ["told by", "lie in"]),
         ("Files are kept whole.", ["whole"]),
@@ -40,12 +42,13 @@ def test_words_of_a_page(tool, tmp_path, text, found):
     assert [line.split("“")[1].split("”")[0] for line in lines] == found
 
 
-def test_strings_of_python_are_read_and_code_is_not(tool, tmp_path):
+def test_strings_and_comments_of_python_are_read_and_code_is_not(tool, tmp_path):
     file = tmp_path / "module.py"
     file.write_text(
-        '"""A module made anew.\n\n>>> anew = 1\n"""\n\nanew = 2  # anew\nraise ValueError(f"{anew} is built anew")\n'
+        '"""A module made anew.\n\n>>> anew = 1\n"""\n\nanew = 2  # not anew, but `anew`\n'
+        'raise ValueError(f"{anew} is built anew")\n'
     )
-    assert [line.split(":")[1] for line in tool.findings(file)] == ["1", "7"]
+    assert [line.split(":")[1] for line in tool.findings(file)] == ["1", "6", "7"]
 
 
 def test_targets_are_for_pages_only(tool, tmp_path):

@@ -49,7 +49,7 @@ def made(method=gs.train.RigL, optimizer=None, model=None, **options):
         ({"decay": "steep"}, r"unknown schedule 'steep'; choose from 'constant', 'linear'"),
         ({"init": "xavier"}, r"init='xavier' must be"),
         ({"distribution": "best"}, r"distribution='best' is not known"),
-        ({"skip": ["nothing"]}, r"no sparse-able weight is called 'nothing'"),
+        ({"skip": ["nothing"]}, r"no weight that can be sparse is called 'nothing'"),
         ({"skip": "*"}, r"has no layer left"),
         ({"sparsity": 0.99}, r"leaves 1 weights, but 2 layers need at least 2"),
         ({"method": gs.train.SRigL, "gamma": 2}, r"gamma=2 must be from 0 to 1"),

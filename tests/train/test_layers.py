@@ -50,7 +50,7 @@ def test_options():
     assert names(Zoo(), skip=["attention.*", "conv"]) == ["a.weight", "head.weight"]
     assert names(Zoo(), first=True, last=True, where="*weight")[0].startswith("attention")
     assert names(Zoo(), last=True)[-1] == "a.weight"
-    with pytest.raises(ValueError, match="no sparse-able weight is called 'heat'"):
+    with pytest.raises(ValueError, match="no weight that can be sparse is called 'heat'"):
         names(Zoo(), skip=["heat"])
 
 

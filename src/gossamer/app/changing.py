@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -102,9 +103,10 @@ def pack(model: str, out: str, force: bool, as_json: bool, tokens: int, no_tune:
         from gossamer.app.kinds import by_kind
         from gossamer.models import pack_
 
+        example = opened.example(opened.fitting(tokens))
         note("measuring")
         with contextlib.redirect_stdout(io.StringIO()):  # the table comes below, shorter
-            report = pack_(opened.model, opened.example(tokens), tune=not no_tune)
+            report = pack_(opened.model, example, tune=not no_tune)
         if not report.layers:
             raise ValueError(f"{model} has no sparse layer: use gossamer prune first")
         opening.save_model(opened, out)
@@ -172,7 +174,7 @@ def _program(opened: Opened, out: str, tokens: int) -> None:
 
     from gossamer.io.write import replacing
 
-    example = opened.example(tokens)
+    example = opened.example(opened.fitting(tokens))
     if example is None:
         raise ValueError(f"{opened.path} is a file, which doesn't say how its layers connect: --to pt2 needs a folder")
     model = opened.model.requires_grad_(False)
@@ -181,7 +183,8 @@ def _program(opened: Opened, out: str, tokens: int) -> None:
         if config is not None and hasattr(config, "use_cache"):
             config.use_cache = False
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # torch.export copies a class that torch has deprecated
             program = torch.export.export(model, (), example, strict=False).run_decompositions()
     except RuntimeError as error:  # what torch.export can't trace
         raise NotImplementedError(f"torch.export can't trace {opened.path}: {str(error).splitlines()[0]}") from error

@@ -82,6 +82,7 @@ def demo(path: str, as_json: bool) -> None:
       gossamer demo --json | jq '.rows[].gain'
     """
     with failing_plainly("demo"):
+        importlib.import_module("gossamer.app.opening").check_target(path, opened_is_folder=False, force=True)
         story = importlib.import_module("gossamer.app.demo")
         rows = story.run(path)
     if as_json:
@@ -122,6 +123,8 @@ def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None,
       gossamer bench lm --text book.txt
     """
     with failing_plainly("bench"):
+        if out:
+            importlib.import_module("gossamer.app.opening").check_target(out, opened_is_folder=False, force=True)
         if what in SUITES:
             suites = importlib.import_module("gossamer.app.bench")
             results = suites.run(what, quick=not full, text=text)
@@ -187,14 +190,16 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
       gossamer report model.safetensors --out page.html --tokens 1 --tokens 64
     """
     from gossamer.app.inspecting import tensors_in
-    from gossamer.app.opening import open_model
+    from gossamer.app.opening import check_target, open_model
 
     with failing_plainly("report"):
+        check_target(out, opened_is_folder=False, force=True)
         make = importlib.import_module("gossamer.report").report
         what: Any = None
         example: list[Any] | None = None
         if Path(file).is_dir():
             opened = open_model(file)
+            tokens = tuple(dict.fromkeys(opened.fitting(count) for count in tokens))
             what, example = opened.model, [opened.example(count) for count in tokens]
         else:
             what = tensors_in(file)

@@ -26,10 +26,12 @@ def measure(path: str, tokens: int) -> dict[str, Any]:
     """Return the milliseconds of a model and of its alternatives; for a file, of its layers."""
     note(f"reading {path}")
     opened = open_model(path)
+    tokens = opened.fitting(tokens)
     note("measuring")
     with torch.inference_mode():
         rows = _models(opened, tokens) if opened.folder else _layers(opened, tokens)
-    return {"model": path, "tokens": tokens, "threads": torch.get_num_threads(), "rows": rows}
+    used = None if opened.reads_images else tokens
+    return {"model": path, "tokens": used, "threads": torch.get_num_threads(), "rows": rows}
 
 
 def table(found: dict[str, Any]) -> Table:
@@ -37,7 +39,8 @@ def table(found: dict[str, Any]) -> Table:
     from rich.table import Table
 
     threads, tokens = found["threads"], found["tokens"]
-    title = f"{found['model']}, {tokens} token{'s' * (tokens != 1)}, {threads} thread{'s' * (threads != 1)}"
+    size = "1 image" if tokens is None else f"{tokens} token{'s' * (tokens != 1)}"
+    title = f"{found['model']}, {size}, {threads} thread{'s' * (threads != 1)}"
     if "contender" in found["rows"][0]:
         out = Table("model", title=title, title_justify="left")
         for column in ("ms", "gain over dense float32"):

@@ -14,6 +14,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import click
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
@@ -36,6 +37,19 @@ class Opened:
     def longest(self) -> int:
         """The largest number of tokens that the model accepts."""
         return int(getattr(getattr(self.model, "config", None), "max_position_embeddings", None) or 1 << 30)
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the model is called with images, so that a number of tokens means nothing to it."""
+        return self.folder and getattr(self.model, "main_input_name", "") == "pixel_values"
+
+    def fitting(self, tokens: int) -> int:
+        """Return this number of tokens, or the largest that the model accepts; a note says so."""
+        if tokens > self.longest:
+            click.echo(
+                f"{self.path} accepts at most {self.longest} tokens: using {self.longest}, not {tokens}", err=True
+            )
+        return min(tokens, self.longest)
 
     def example(self, tokens: int, batch: int = 1) -> Any:
         """Return inputs of this size for a folder; None for a file, which doesn't say how its layers are connected."""
@@ -102,8 +116,11 @@ def check_target(out: str | os.PathLike[str], opened_is_folder: bool, force: boo
     if out.exists() and out.is_dir() != opened_is_folder:
         kind = "folder" if out.is_dir() else "file"
         raise ValueError(f"{out} is a {kind}, and the result is not: choose another name")
-    if not out.absolute().parent.is_dir():
-        raise ValueError(f"{out.absolute().parent} is not a folder")
+    parent = out.absolute().parent
+    if not parent.is_dir():
+        raise ValueError(f"{out} can't be written: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{out} can't be written: you have no permission to write to {parent}")
 
 
 def batches_of(opened: Opened, texts: str | os.PathLike[str], samples: int, length: int) -> list[dict[str, Tensor]]:

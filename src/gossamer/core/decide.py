@@ -37,7 +37,7 @@ class Found(NamedTuple):
     """What the table has for an operator, formats and keywords."""
 
     candidates: tuple[Candidate, ...]  # the best first
-    refused: Refused  # entries of these formats that don't know a keyword
+    refused: Refused  # entries for these formats that don't accept a keyword
 
 
 class Decision:
@@ -74,11 +74,11 @@ class Decision:
         self.how = how  # native, compiled, conversion, storage, fallback or torch
         self.args, self.kwargs = args, kwargs  # what it is called with
         self.words = words
-        self.entry = entry  # None: no line of the table
-        self.refused = refused  # entries that were asked before, with their reasons
-        self.call = function if call is None else call  # how it is called, where that takes more than the function
-        self.quiet = quiet  # a fallback that was asked for: nobody is warned
-        self.next = next  # where to go on if it returns NotImplemented when it runs
+        self.entry = entry  # None: not an entry of the table
+        self.refused = refused  # entries that were tried before, with their reasons
+        self.call = function if call is None else call  # how it is called, if that takes more than the function
+        self.quiet = quiet  # a fallback that was requested: no warning
+        self.next = next  # where to continue if it returns NotImplemented when it runs
 
     def run(self) -> Any:
         """Compute the call, unless it is on dense copies (``perform.on_dense``)."""
@@ -144,7 +144,7 @@ def by_table(
     return _dense(name, func, args, kwargs, refused)
 
 
-#: Operators whose functions give a dense gradient to a tensor that wants one.
+#: Operators whose functions return a dense gradient if the tensor requests one (``grad_format``).
 _OWN_GRADIENT = {"linear", "conv2d"}
 
 
@@ -189,7 +189,7 @@ def kinds_of(args: tuple[Any, ...]) -> Kinds:
 
 def kind_of(value: Any) -> Kind | None:
     """Return the format class of one argument; of a list, the class that all its tensors share; of a class, itself."""
-    if type(value) in _PLAIN:  # looked up sooner than any isinstance, and most arguments are
+    if type(value) in _PLAIN:  # faster than isinstance, and true for most arguments
         return Dense
     if isinstance(value, SparseTensor):
         return type(value.format)
@@ -229,7 +229,7 @@ def candidates(name: str, kinds: Kinds, keywords: tuple[str, ...] = ()) -> Found
     return found
 
 
-# A trace may take the answer as a constant: formats are part of what it is guarded on.
+# A trace may treat the result as a constant: its guards include the formats.
 candidates._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

@@ -117,7 +117,7 @@ def _lowered(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[
     """Decide a product: under autocast it runs in the lower precision, as torch's own do."""
     if torch._C._is_any_autocast_enabled():
         args = _cast(args)
-        if next(sparse_leaves((args, kwargs)), None) is None:  # one that wants a dense gradient is cast to a dense one
+        if next(sparse_leaves((args, kwargs)), None) is None:  # if it requests a dense gradient, it was cast to dense
             words = "autocast made every operand dense"
             return Decision(operator.name, func, "torch", args, kwargs, words=words)
     return by_table(operator, func, args, kwargs)

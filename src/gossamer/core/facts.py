@@ -52,7 +52,7 @@ PARAMETERS = {
 
 # -- how an operator is called
 
-#: Calls that ask for, or set, something that every tensor has; torch answers them for the wrapper itself.
+#: Calls that read or set an attribute of every tensor; torch handles them for the wrapper itself.
 METADATA = {
     "size", "dim", "ndimension", "numel", "nelement", "stride", "storage_offset", "is_contiguous", "is_floating_point",
     "is_complex", "is_signed", "is_inference", "is_conj", "is_neg", "is_same_size", "element_size", "get_device",
@@ -73,7 +73,7 @@ METADATA = {
 LISTS = ("_foreach_", "_fused_", "_amp_foreach_")
 #: Autocast runs these in its lower precision.
 LOWERED = {"linear", "matmul", "mm", "mv", "bmm", "addmm", "addmv", "baddbmm", "conv2d"}
-#: In-place operators that fill a tensor, whatever it held.
+#: In-place operators that fill a tensor, independent of its old values.
 FILLS = {"zero", "fill", "normal", "uniform", "exponential", "random", "bernoulli", "cauchy", "geometric", "log_normal"}
 #: In-place operators whose result may have another shape.
 RESHAPING = {"t", "transpose", "squeeze", "unsqueeze", "as_strided", "resize", "resize_as"}
@@ -93,7 +93,7 @@ ZERO_PRESERVING = {
     "isinf", "isneginf", "isposinf", "rrelu", "angle", "signbit",
     "special_bessel_j1", "special_i1", "special_i1e", "special_modified_bessel_i1",
 }  # fmt: skip
-#: f(0) depends on the function or its arguments, and is worked out.
+#: f(0) depends on the function or its arguments, and is computed.
 OTHER_UNARY = {
     "cos", "cosh", "acos", "acosh", "exp", "exp2", "log", "log2", "log10", "reciprocal", "rsqrt", "sigmoid", "logit",
     "erfc", "lgamma", "digamma", "polygamma", "mvlgamma", "i0", "sinc", "logical_not", "isfinite", "isreal",
@@ -118,7 +118,7 @@ BINARY = {
     *(f"special_{kind}_polynomial_{letter}" for kind, letter in _POLYNOMIALS),
 }  # fmt: skip
 POINTWISE = ZERO_PRESERVING | OTHER_UNARY | BINARY | {"bitwise_not"}
-#: What may run on the values alone when the target is one of the operands: all of these are pointwise.
+#: Operators that may run on the values alone if the target is one of the operands; all are pointwise.
 INPLACE = POINTWISE | {"addcmul", "addcdiv", "dropout"}
 #: In-place operators that leave the padding of their target 0, if that of their operands is and numbers are finite.
 KEEPS_ZEROS = {"mul", "lerp", "addcmul", "abs", "neg", "sqrt", "square", "sign"}

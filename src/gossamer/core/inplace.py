@@ -43,7 +43,7 @@ def decide(operator: Operator, func: Any, args: tuple[Any, ...], kwargs: dict[st
     if not tracked and name in INPLACE and operator.inplace and (name != "addcdiv" or _one_pattern(args)):
         words = "operands are read, and the result is written, at the stored positions"
         return Decision(name, _on_values, "native", args, kwargs, words=words, call=partial(_on_values, name, func))
-    # float_power always gives float64 and so refuses to be in place: that is for torch to say
+    # float_power always returns float64, so it can't be in place: torch raises the error
     plain = Operator(f"{name}_") if name == "float_power" else Operator(name)
     inner = by_table(plain, func, args, kwargs)
     return inner.inside(partial(_written, inner, target, tracked))
@@ -54,7 +54,7 @@ def _written(inner: Decision, target: SparseTensor, tracked: bool, *args: Any, *
     _tell_lost(inner.name, target, args)
     if tracked:
         _check_leaf(target)
-        before = target.clone()  # what backward needs stays as it was
+        before = target.clone()  # backward needs the old values
         inner.args = tuple(before if a is target else a for a in inner.args)
     return write(target, _result(inner))
 

@@ -54,7 +54,7 @@ def _from_coo(t: Tensor) -> SparseTensor:
     _check_coordinates(list(t._indices()), t._values(), shape, "torch COO")
     if shape and not t.is_coalesced() and not t.requires_grad:
         return from_entries(ravel(list(t._indices()), shape), t._values(), shape, COO())  # type: ignore[return-value]
-    t = t.coalesce()  # which carries gradients
+    t = t.coalesce()  # differentiable
     small = max(*shape, t._nnz(), 0) <= _INT32
     indices = t.indices().int() if small else t.indices()
     pos = torch.tensor([0, indices.shape[1]], dtype=indices.dtype, device=indices.device)

@@ -29,7 +29,7 @@ class Values(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, tensor: SparseTensor) -> Tensor:
         ctx.tensor = tensor
-        # the tensor may have another pattern by the time of backward, but a trace takes the arrays from it
+        # the tensor may have another pattern when backward runs, but a trace reads the arrays from it
         ctx.structure = None if torch.compiler.is_compiling() else tensor._structure
         return tensor._component("_values").view_as(tensor._values)
 
@@ -63,7 +63,7 @@ class ToDense(torch.autograd.Function):
         return grad
 
 
-class WantsDenseGradient(RuntimeError):  # noqa: N818 - it says what the tensor wants
+class WantsDenseGradient(RuntimeError):  # noqa: N818 - the name says what the tensor requests
     """A tensor whose gradient is wanted at every position was about to be read at the stored ones only."""
 
 
@@ -135,7 +135,7 @@ def gather(tensor: Tensor, structure: Structure) -> Tensor:
 def _gather_sparse(tensor: SparseTensor, structure: Structure) -> Tensor:
     traced, shape = torch.compiler.is_compiling(), structure.value_shape
     where = wanted = None
-    if traced:  # a trace can't count the entries: padding goes to the end, and is read as zeros
+    if traced:  # a trace can't count the entries: padding is moved to the end and read as zeros
         (have, real), values = tensor.structure.places(), values_of(tensor).reshape(-1)
         have = have if real is None else have.masked_fill(~real, tensor.structure.shape.numel())
         keys, wanted = structure.places()

@@ -64,7 +64,7 @@ class Opaque(nn.Module):
         """Return the dense tensor, as torch's parametrizations do."""
         return self.to_dense()
 
-    # -- what one asks of a weight
+    # -- the attributes of a weight
 
     def _parts(self) -> Iterator[Tensor]:
         return chain(self.parameters(), self.buffers())
@@ -126,7 +126,7 @@ class Opaque(nn.Module):
         """The shape, type and density."""
         return f"shape={tuple(self.shape)}"
 
-    # -- what makes torch take it for a tensor
+    # -- what makes torch treat it as a tensor
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -191,5 +191,5 @@ for _name in ("add", "sub", "mul", "truediv", "matmul", "pow"):
 for _name in ("neg", "abs", "getitem"):
     setattr(Opaque, f"__{_name}__", _method(f"__{_name}__"))
 
-# Dispatch knows this class by name, and this class calls it: two halves of one subject, as for SparseTensor.
+# At the end because of an import cycle: dispatch uses this class, and this class calls dispatch.
 from gossamer.core import decide, dispatch, fallback, table  # noqa: E402

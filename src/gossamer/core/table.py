@@ -50,12 +50,12 @@ class Entry:
     operator: str
     formats: tuple[Kind, ...]
     function: Function
-    required: int  # positional arguments the function can't do without
-    when: Guard | None = None  # None: it takes every call of these formats
+    required: int  # positional arguments that the function requires
+    when: Guard | None = None  # None: it supports every call with these formats
     how: str = "native"  # "native", "compiled" or "fallback", for gs.explain
-    detail: Callable[..., str] | None = None  # words about what the function does inside, for gs.explain
-    inline: type | None = None  # the sparsifier it applies as it computes
-    keywords: frozenset[str] | None = None  # keyword arguments the function knows (None: any)
+    detail: Callable[..., str] | None = None  # a text about details, for gs.explain
+    inline: type | None = None  # the sparsifier that it applies while it computes
+    keywords: frozenset[str] | None = None  # keyword arguments that the function accepts (None: any)
 
     @property
     def signature(self) -> str:
@@ -106,7 +106,7 @@ def _name_operator(func: Any) -> Operator:
 
 def _name_dunder(name: str) -> Operator:
     if name in ("rdiv", "rtruediv"):
-        return Operator("rdiv")  # torch has it as a product with the reciprocal
+        return Operator("rdiv")  # torch computes it as a product with the reciprocal
     if name[:1] == "r" and name[1:] in ARITHMETIC:
         return Operator(DUNDERS.get(name, name[1:]), swapped=True)
     if name[:1] == "i" and name[1:] in ARITHMETIC:

@@ -40,7 +40,7 @@ class SparseTensor(torch.Tensor):
     format: Format
     #: Format in which the gradient of this tensor is wanted: None for its own pattern, ``Dense()`` for all positions.
     grad_format: Format | None
-    #: Who holds the values and the structure, if not the tensor itself: a module with a sparse weight.
+    #: The owner of the values and the structure, if not the tensor itself: a module with a sparse weight.
     _owner: Owner | None = None
     _is_weight: bool = False  # of a module, or a copy of one
 
@@ -102,7 +102,7 @@ class SparseTensor(torch.Tensor):
         """The index arrays, shared by all tensors with the same pattern."""
         if not torch.compiler.is_compiling():
             return self._structure
-        # a trace sees the arrays as tensors of their own, so it takes them from there
+        # a trace has its own tensors for the arrays, so it reads them from there
         arrays = {name: self._component(f"_{name}") for name in self._arrays}
         return Structure(self.format, self._dense_shape, arrays, self._values.device)
 
@@ -234,7 +234,7 @@ class SparseTensor(torch.Tensor):
     def __format__(self, spec: str) -> str:
         return format(repr(self), spec)
 
-    # -- what torch asks of a wrapper subclass
+    # -- the interface of a wrapper subclass
 
     def __tensor_flatten__(self) -> tuple[list[str], tuple[Any, ...]]:
         return self._inner, (self.format, self._dense_shape, self.grad_format)
@@ -330,9 +330,9 @@ def _bytes(n: int) -> str:
     return str(n)
 
 
-# Not SparseTensor itself: an unpickler that may name the class may also write its attributes, past all checks.
+# Not SparseTensor itself: an unpickler that may use the class could also set its attributes, without any checks.
 torch.serialization.add_safe_globals([rebuild])
 
-# Operators and conversions are made of tensors, and a tensor's methods call them: the other half of one subject.
-from gossamer.core import join  # noqa: E402, I001 - first, since dispatch is written with it
+# At the end because of an import cycle: operators and conversions use SparseTensor, and its methods call them.
+from gossamer.core import join  # noqa: E402, I001 - first: dispatch uses it
 from gossamer.core import dispatch, interop  # noqa: E402

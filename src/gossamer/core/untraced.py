@@ -12,7 +12,7 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-#: Returns what torch.compile calls for every frame of Python that runs here; None where nothing is compiled.
+#: Returns the callback of torch.compile for Python frames in this thread; None if nothing is compiled.
 compiling: Callable[[], Any] = eval_frame.get_eval_frame_callback
 
 

@@ -78,13 +78,13 @@ class Format:
         Format._known[cls.__name__] = cls
         cls.own_map = cls.to_levels is not Format.to_levels or cls.level_sizes is not Format.level_sizes
 
-    # -- identity: two formats are the same if they store the same way, whatever they are called
+    # -- equality: two formats are equal if they store tensors in the same way, even if their names differ
 
     def _identity(self) -> tuple[object, ...]:
         return (type(self), tuple(vars(self).items())) if self.own_map else (self.levels, self.order)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:  # a compiled model compares on each call what it was traced with
+        if self is other:  # a fast path: the guards of a compiled model compare formats on each call
             return True
         return isinstance(other, Format) and self.named()._identity() == other.named()._identity()
 
@@ -92,7 +92,7 @@ class Format:
         return hash(self.named()._identity())
 
     def __deepcopy__(self, memo: object) -> Format:
-        return self  # formats don't change
+        return self  # formats are immutable
 
     def __repr__(self) -> str:
         if type(self) is not Format:

@@ -105,7 +105,7 @@ def _steps(n: int, like: Tensor) -> Tensor:
 
 def _without_padding(pos: Tensor, crd: Tensor, index: Tensor, rows: int, cols: int) -> tuple[Tensor, Tensor, Tensor]:
     """Leave out the entries of compressed rows that lie below the last row or right of the last column."""
-    if torch.compiler.is_compiling():  # a trace can't count what is left: the zeros stay, inside the matrix
+    if torch.compiler.is_compiling():  # a trace can't count the remaining entries: zeros inside the matrix stay
         return torch.cat([pos[:rows], pos[-1:]]), crd.clamp(max=cols - 1), index
     keep = crd < cols
     kept = torch.cat([keep.new_zeros(1, dtype=torch.long), torch.cumsum(keep, 0)])

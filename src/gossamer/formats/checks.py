@@ -78,7 +78,7 @@ def _tensor(what: str, tensor: Any) -> None:
         raise TypeError(f"{what} must be a plain dense torch.Tensor, not a {type(tensor).__name__} ({tensor.layout})")
     if tensor.device.type == "meta":
         raise ValueError(f"{what} is on the meta device, where there is no data to check")
-    # a few bytes may be expanded to any length, and then no length bounds the work of checking them
+    # an expanded array of a few bytes can have any length, so lengths would not limit the work of checking
     if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
         raise ValueError(f"{what} is expanded, must have memory of its own: call .contiguous()")
 
@@ -124,14 +124,14 @@ def _wide_enough(who: str, arrays: Mapping[str, Tensor], most: int) -> None:
 
 def _check_entries(who: str, structure: Structure, values: Tensor) -> None:
     """No entry twice, all in order, zeros in the padding."""
-    if structure.plain:  # a place for each position, in their order: only what is not stored can be wrong
+    if structure.plain:  # every position has a place: only values at positions that are not stored can be wrong
         valid = structure.valid()
         if valid is not None and bool((values.masked_fill(valid, 0) != 0).any()):
             raise ValueError(f"{who}: a value outside the pattern is not zero")
         return
     coords, valid = structure.positions()
     format, shape = structure.format, structure.shape
-    if format.own_map:  # two places of the levels must not be one of the tensor
+    if format.own_map:  # two positions of the levels must not be the same position of the tensor
         coords = format.to_levels(format.from_levels(coords, shape), shape)
     number = coords[0]
     for coord, size in zip(coords[1:], format.level_sizes(shape)[1:], strict=True):

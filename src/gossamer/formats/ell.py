@@ -39,7 +39,7 @@ class ELL(Format):
         crd = structure.arrays["crd1"]
         places = torch.arange(crd.numel(), device=crd.device).view(crd.shape)
         if torch.compiler.is_compiling():
-            # a trace can't count what is real: padding stays, and reads column 0 times a value of 0
+            # a trace can't count the entries: padding stays, as column 0 with the value 0
             pos = torch.arange(rows + 1, dtype=crd.dtype, device=crd.device) * min(crd.shape[1], cols)
             return Matrix(pos, crd[:, :cols].clamp(min=0).reshape(-1), rows, cols, False, places[:, :cols].reshape(-1))
         real = crd >= 0

@@ -59,7 +59,7 @@ class Masked(Format):
         return (*(levels.Dense(),) * (max(ndim, 1) - 1), levels.Bitmap())
 
     def matrix(self, structure: Structure) -> Matrix | None:
-        # a trace can't count the stored entries, so it takes all: those that are not stored have the value 0
+        # a trace can't count the stored entries, so it uses all positions; those that are not stored have the value 0
         return whole_matrix(structure) if torch.compiler.is_compiling() else None
 
     def transposed(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-ENTRY = 4096  # bytes that any entry counts for, besides its tensors: Python objects are not free
+ENTRY = 4096  # bytes added for each entry besides its tensors, for its Python objects
 
 
 class Memo:
@@ -30,7 +30,7 @@ class Memo:
         self.limit = limit
         self.nbytes = 0
         self._entries: dict[Hashable, _Entry] = {}
-        self._clock = 0  # counts values that were kept: uses between two of them are of one time
+        self._clock = 0  # number of values stored so far: uses between two stores have the same time
         self._lock = threading.RLock()  # an owner may be collected, and call drop, while this thread holds the lock
 
     def __len__(self) -> int:

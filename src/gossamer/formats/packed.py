@@ -16,10 +16,10 @@ from gossamer.formats.base import Format
 from gossamer.formats.compressed import CSR
 from gossamer.formats.levels import LANES, FixedLanes, HalfLanes, Lanes, NearLanes, Slots
 
-_TILE = 128  # columns: the first-level cache holds the activations of 64 tokens
-_BLOCK = 384  # rows, at most: the second-level cache holds their sums for 64 tokens
+_TILE = 128  # columns: the activations of 64 tokens fit in the L1 cache
+_BLOCK = 384  # rows, at most: their sums for 64 tokens fit in the L2 cache
 _WINDOW = 32  # columns: what one permute of AVX-512 can look up in two registers
-_NEAR = 15  # columns that half a byte can tell apart, with one number left for a place without an entry
+_NEAR = 15  # columns that half a byte can distinguish; one number marks a place without an entry
 
 
 def block_of(rows: int) -> int:
@@ -192,7 +192,7 @@ class PackedNM(PackedRows):
         blocks = max((self.near if near else _WINDOW) // m, 1)
         self.tile = self.window = blocks * m
         self.per = blocks * n
-        #: Windows come in so many, for an even number of steps: two of them share a byte.
+        #: The number of windows is a multiple of this, so that the number of steps is even: two steps share a byte.
         self.together = 1 + (near and self.per % 2)
         lanes = HalfLanes(self.per, blocks) if near else FixedLanes(self.per, blocks)
         super().__init__("dense", "dense", "dense", lanes, order=order)

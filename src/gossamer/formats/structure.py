@@ -20,7 +20,7 @@ from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
 from gossamer.formats.memo import Memo
 
 INT32 = 2**31 - 1
-_LEAST_KEPT, _TIMES_KEPT = 1 << 24, 8  # bytes that a structure may keep besides its arrays: these, and times its own
+_LEAST_KEPT, _TIMES_KEPT = 1 << 24, 8  # limit of its cache: these bytes, plus this many times its own
 _WHOLE = (Dense, Compressed, Singleton)  # levels without padding
 
 
@@ -208,7 +208,7 @@ class Structure:
         if all(a is b for a, b in pairs):
             return True
         if torch.compiler.is_compiling():
-            return False  # equality of data can't be asked of a trace
+            return False  # a trace can't compare data
         return all(equal(a, b) for a, b in pairs)
 
     def check(self, values: Tensor) -> None:
@@ -342,7 +342,7 @@ def _sorted_matrix(structure: Structure) -> Matrix:
     """Compressed rows of any structure, by sorting its entries."""
     rows, cols = matrix_sizes(structure.shape)
     keys, where = structure.entries()
-    # a trace can't ask the data whether it is sorted already
+    # a trace can't check whether the data is sorted
     if torch.compiler.is_compiling() or not ascending(keys):
         order = torch.argsort(keys)
         keys, where = keys[order], order if where is None else where[order]

@@ -70,7 +70,7 @@ def load(
             names = _fitting(file, state, strict)
             held = {}
             for name in names:
-                tensor = file[name]  # whoever is broken says so before the model is touched
+                tensor = file[name]  # a broken tensor raises an error before the model is changed
                 check_packed(model, name, tensor)
                 if name not in file.tied and (small or state[name].device.type == "meta"):
                     held[name] = tensor  # in a meta model it takes the place that it will have

@@ -187,7 +187,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     _clean(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+    try:
+        file = os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666), "wb")
+    except OSError as error:  # it names the temporary file, which means nothing to the caller
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     try:
         with file:
             with suppress(OSError):  # a private file stays private

@@ -2,7 +2,7 @@
 
 from gossamer.models import hf as hf
 from gossamer.models import serve as serve
-from gossamer.models import steps as steps  # its hooks look after sparse weights around optimizer steps
+from gossamer.models import steps as steps  # its hooks handle sparse weights before and after optimizer steps
 from gossamer.models.builder import SparsityBuilder
 from gossamer.models.deploy.deploy import DeployError, deploy
 from gossamer.models.distributed import reduce_in_order, reduce_values, synchronize_

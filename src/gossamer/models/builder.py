@@ -23,7 +23,7 @@ from gossamer.patterns import KeepAll
 from gossamer.sparsifiers import as_sparsifier
 
 Change = Callable[[], Any]
-Step = Callable[[nn.Module], Change]  # chooses, and returns what changes the model
+Step = Callable[[nn.Module], Change]  # selects, and returns a function that changes the model
 
 
 class SparsityBuilder:
@@ -185,7 +185,7 @@ class SparsityBuilder:
             follow_all(self._optimizer)
         return model
 
-    # -- collecting what was asked for
+    # -- collecting the settings
 
     def _parameters(self) -> list[str]:
         return list(all_weights(self._model))

@@ -46,7 +46,7 @@ class DynamicInt8Linear(nn.Module):
     shape
         Outputs and inputs.
     inputs_first
-        Was it a Conv1D of transformers? Then it is one again when it is dense.
+        Whether the layer was a Conv1D of transformers; :meth:`as_dense` then returns one.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class DynamicInt8Linear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = shape
         self.inputs_first = inputs_first
-        self.kernels = native.load()  # asked once: a trace can't
+        self.kernels = native.load()  # only once: a trace can't call it
         self.register_buffer("packed", packed)
         self.register_parameter("bias", bias)
 
@@ -78,7 +78,7 @@ class DynamicInt8Linear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The float32 weight that the bytes stand for, [outputs, inputs]; made when it is asked for."""
+        """The weight in float32, [outputs, inputs]; computed on access."""
         return dense_of(self.packed.cpu()).to(self.packed.device)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ class DynamicInt8Linear(nn.Module):
         return 4 * self.out_features * self.in_features
 
     def repack(self, layout: Layout) -> None:
-        """Arrange the bytes in another way."""
+        """Convert the bytes to another layout."""
         self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
 
     @property
@@ -120,7 +120,7 @@ class DynamicInt8Linear(nn.Module):
         return range_of(self.packed)
 
     def as_dense(self) -> nn.Module:
-        """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
+        """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
 
     def check(self) -> None:
@@ -174,7 +174,10 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
     """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
     if not weights:
-        raise ValueError(f"{type(model).__name__} has no linear layer on a CPU whose weight is not tied")
+        raise ValueError(
+            f"{type(model).__name__} has no linear layer to quantize: it must be in floating point, on a CPU, and not "
+            "tied to an embedding. Layers that are already quantized don't count."
+        )
     names = chosen(weights, where)
     layers = [module for name in names for module, _ in weights[name].places]
     ranges = {} if calibration is None else observe(model, layers, calibration)
@@ -222,7 +225,7 @@ def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Mo
         try:
             layer: Any = model.get_submodule(name)
         except AttributeError:
-            continue  # whoever loads says that it is missing
+            continue  # the caller reports that it is missing
         turned = inputs_first(layer)
         if isinstance(layer, DynamicInt8Linear):
             shape, turned = (layer.out_features, layer.in_features), layer.inputs_first

@@ -12,7 +12,7 @@ from gossamer.models.modules import SparseModule, dense_class, held_by, rebase
 from gossamer.ops.linear import Activation, linear, linear_in_order
 from gossamer.ops.product import product
 
-#: Above so many tokens, packed V:N:M reads activations feature by feature.
+#: Above this many tokens, packed V:N:M reads activations feature by feature.
 _MANY = 64
 
 

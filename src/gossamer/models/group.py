@@ -48,7 +48,7 @@ class Group:
             out = quantized_linear(x, self.arrays, self.layout, (sum(self.rows), self.cols), None)
             ready = self.ready = (x, list(out.split(self.rows, -1)))
         if number == len(self.rows) - 1:
-            self.ready = None  # nobody else asks: neither x nor the outputs are kept alive
+            self.ready = None  # all layers have read it: keep neither x nor the outputs alive
         return ready[1][number]
 
     def part(self, number: int) -> Arrays:

@@ -82,12 +82,12 @@ class Int8Linear(nn.Module):
         return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
 
     def dense(self) -> Tensor:
-        """Return the weight as [outputs, inputs] in float32: what it stands for."""
+        """Return the weight as [outputs, inputs] in float32."""
         weight = self.weight.to_dense().float()
         return (weight.t() if self.inputs_first else weight) * self.scale.float()[:, None]
 
     def as_dense(self) -> nn.Module:
-        """Return a dense layer with the same outputs: a Linear, or a Conv1D where it was one."""
+        """Return a dense layer with the same outputs: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.dense(), self.bias, self.inputs_first).train(self.training)
 
     def extra_repr(self) -> str:
@@ -162,7 +162,7 @@ def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:
         try:
             layer = model.get_submodule(name)
         except AttributeError:
-            continue  # whoever loads says that it is missing
+            continue  # the caller reports that it is missing
         if dense_class(layer) is nn.Linear or inputs_first(layer):
             put(model, name, Int8Linear.empty_like(layer))
             taken[name] = layer

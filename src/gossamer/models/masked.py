@@ -54,7 +54,7 @@ class MaskedParameter(nn.Parameter):
 
     @property
     def data(self) -> Tensor:
-        """The values, outside autograd. What is set is cleared outside the mask, with a warning."""
+        """The detached values. Values that you assign outside the mask are set to zero, with a warning."""
         return _DATA.__get__(self)
 
     @data.setter
@@ -73,7 +73,7 @@ class MaskedParameter(nn.Parameter):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient, zero outside the mask; at every position while a method of training asks for that."""
+        """The gradient: zero outside the mask, unless a training method needs it at every position."""
         grad, home = GRAD.__get__(self), self.home
         if grad is None or home is None:
             return grad
@@ -94,11 +94,11 @@ class MaskedParameter(nn.Parameter):
         GRAD.__delete__(self)
 
     def mask(self) -> Tensor:
-        """Return a bool tensor, True where a value is kept; it is a copy."""
+        """Return a copy of the mask: a bool tensor, True where a value is kept."""
         return self.known_mask().clone()
 
     def known_mask(self) -> Tensor:
-        """Return the mask itself, which is not to be written to."""
+        """Return the mask itself; don't write to it."""
         known = None if self.home is None else self.home.mask
         return self.detach() != 0 if known is None else known
 
@@ -109,7 +109,7 @@ class MaskedParameter(nn.Parameter):
 
     @property
     def density(self) -> float:
-        """Kept values over all."""
+        """Number of kept values divided by the number of elements."""
         return self.nnz / max(self.numel(), 1)
 
     @property
@@ -122,14 +122,14 @@ class MaskedParameter(nn.Parameter):
         return self
 
     def sparse(self) -> SparseTensor:
-        """Return it as a SparseTensor of the same memory, outside autograd."""
+        """Return it as a detached SparseTensor that shares its memory."""
         structure = Structure(
             Masked(), self.shape, {f"mask{max(self.dim(), 1) - 1}": self.known_mask().view(-1)}, self.device
         )
         return SparseTensor(self.detach(), structure)
 
     def to_format(self, format: Format) -> Any:
-        """Return the same values in another format, as a SparseTensor outside autograd."""
+        """Return the same values in another format, as a detached SparseTensor."""
         return self.sparse().to_format(format)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
@@ -217,7 +217,7 @@ def clear(parameter: Tensor, mask: Tensor) -> None:
 
 @untraced
 def clear_gradient(parameter: Any, home: Home, grad: Tensor) -> Tensor:
-    """Clear a gradient outside the mask if needed, and return it: itself where nobody else has a hold of it."""
+    """Clear a gradient outside the mask if needed, and return it; in place if nothing else refers to it."""
     if not home.masks(grad):
         return grad
     mask: Any = home.mask

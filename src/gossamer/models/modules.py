@@ -8,7 +8,7 @@ A weight is held in one of two ways:
   (``weight_pos1``, ``weight_crd1``, ...), and ``weight_format`` is the name of the format as bytes.
 
 The module's class is replaced by a subclass of it, ``SparseLinear`` for ``Linear``, in which ``weight`` is a property.
-It gives the masked parameter itself, or a SparseTensor that is made when it is asked for. Inside a trace of
+It returns the masked parameter itself, or a SparseTensor that is built on access. Inside a trace of
 ``torch.compile`` or ``torch.export`` there are plain tensors only.
 """
 

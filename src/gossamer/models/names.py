@@ -85,4 +85,4 @@ def chosen(names: Iterable[str], where: Where) -> list[str]:
 def by_layer(glob: str, known: Sequence[str]) -> list[str]:
     """Match a glob against parameter names, or the names of the modules that own them."""
     found = [n for n in known if fnmatchcase(n, glob) or fnmatchcase(n.rpartition(".")[0], glob)]
-    return found or matching(glob, known, "sparse-able weight")
+    return found or matching(glob, known, "weight that can be sparse")

@@ -98,7 +98,10 @@ def quantize_(
     if calibration is not None:
         raise ValueError("calibration is for a CPU: on a GPU each token has its own range")
     if not weights:
-        raise ValueError(f"{type(model).__name__} has no linear layer whose weight is not tied")
+        raise ValueError(
+            f"{type(model).__name__} has no linear layer to quantize: it must be in floating point and not tied to an "
+            "embedding. Layers that are already quantized don't count."
+        )
     taken = {name: weights[name] for name in chosen(weights, where)}
     made = _quantized_layers(taken, how)
     return put_all(model, made)
@@ -188,7 +191,7 @@ def expect_quantized(
         try:
             layer: Any = model.get_submodule(name)
         except AttributeError:
-            continue  # whoever loads says that it is missing
+            continue  # the caller reports that it is missing
         if name and (isinstance(layer, QUANTIZED) or dense_class(layer) is nn.Linear or inputs_first(layer)):
             taken[name], made[name] = layer, empty_layer(layer, text, parts)
     for name, layer in made.items():

@@ -37,15 +37,15 @@ class QuantizedLinear(nn.Module):
     arrays
         The weight, as :func:`gossamer.kernels.quantized.weight.quantized` makes it.
     layout
-        How it is arranged.
+        The layout of the arrays.
     bias
         Or None.
     shape
         Outputs and inputs.
     dtype
-        Of the weight before: what it is again when it is dense.
+        Type of the weight before it was quantized; :meth:`as_dense` uses it again.
     inputs_first
-        Was it a Conv1D of transformers?
+        Whether the layer was a Conv1D of transformers.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class QuantizedLinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The weight that the numbers stand for, [outputs, inputs]; made when it is asked for."""
+        """The weight as a dense tensor, [outputs, inputs]; computed on access."""
         return decoded(self.arrays, self.layout, self.shape).to(self.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -157,18 +157,18 @@ class QuantizedLinear(nn.Module):
         return self.out_features * self.in_features * self.dtype.itemsize
 
     def repack(self, layout: Layout) -> None:
-        """Arrange the same numbers in another way; int4 has one only."""
+        """Convert the weight to another layout; int4 has only one."""
         self.ungroup()
         if layout != self.layout:
             small = dense_values(self.arrays, self.layout, self.shape)
             self._hold(packed_as(small, self.arrays.scale, layout), layout, self.dtype)
 
     def as_dense(self) -> nn.Module:
-        """Return a dense layer with the same weight: a Linear, or a Conv1D where it was one."""
+        """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
 
     def explain(self, x: Tensor) -> Explanation:
-        """Return what computes the layer's output, and why: :func:`gossamer.explain` asks for it."""
+        """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
         activations = "activations as they are" if self.layout.weights_only else "activations quantized token by token"
         why, device = f"the weight is {self.layout}; {activations}", self.device
         name = "vnm_weight_only" if self.layout.weights_only else "vnm_8bit"

@@ -39,7 +39,7 @@ def for_experts(own: Forward) -> Forward:
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
         if torch.compiler.is_compiling() or not any(_is_stack(held) for held in self._sparse.values()):
-            return own(self, *args, **options)  # in a trace weights are dense, and nobody knows who gets tokens
+            return own(self, *args, **options)  # in a trace weights are dense, and the routing is not known
         given = (*args, *options.values())
         if len(given) != 3 or self._is_expert_parallel or transforming() or torch._C._is_any_autocast_enabled():
             return loop(self, *args, **options)

@@ -48,7 +48,7 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     ----------
     model
         Any module. Layers of an ``nn.Sequential``, of torch's transformer layers and of gated MLPs of transformers
-        shrink; all others stay as they are.
+        shrink; all others are unchanged.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def _shrink(pair: Pair, weights: dict[int, Weight]) -> bool:
         constant &= value == 0
     gone = constant | unread
     if bool(gone.all()):
-        gone[0] = False  # a layer keeps a neuron
+        gone[0] = False  # a layer keeps at least one neuron
     if not bool(gone.any()):
         return False
     if pair.reader.bias is not None:

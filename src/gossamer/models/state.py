@@ -22,7 +22,7 @@ from gossamer.formats.values import cleared
 from gossamer.models.home import home_of
 from gossamer.models.own_state import factored, restart, unfactored
 
-#: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's but Muon.
+#: Optimizers that leave a weight at zero if its gradient and state are zero: all of torch's except Muon.
 KEEP_ZEROS = frozenset(
     getattr(torch.optim, name)
     for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop", "Rprop", "ASGD",
@@ -41,7 +41,7 @@ class _Moves:
 
 
 _moves: Any = WeakIdKeyDictionary()
-_count = 0  # of all changes: an optimizer that has seen them all need not look for any
+_count = 0  # number of all changes: an optimizer that has seen all of them has nothing to do
 _followed: WeakKeyDictionary[Optimizer, tuple[int, ...]] = WeakKeyDictionary()
 
 
@@ -132,7 +132,7 @@ def _moved_value(name: str, value: Tensor, before: Structure | None, now: Struct
     elif value.shape == shape:
         dense = value
     else:
-        return value  # of its own shape, such as Adafactor's rows: it is no array of positions
+        return value  # it has another shape, such as Adafactor's rows, so it is not an array of positions
     if now is None:
         return dense
     if isinstance(now.format, Masked):

@@ -74,7 +74,7 @@ def _open(optimizer: Optimizer, parameter: Any, home: Home) -> None:
     move_state(optimizer, parameter, closed, None)
     dense = scatter(parameter.detach(), closed)
     parameter.grad = None
-    parameter.data = dense  # autograd remembers the shape that it had, which it has again after the step
+    parameter.data = dense  # autograd expects the old shape, which is restored after the step
     parameter.grad, held.collected = grad, None
     home.closed = closed
 
@@ -101,7 +101,7 @@ def _choose(optimizer: Optimizer, parameter: Any, home: Home) -> None:
     chosen = SparseTensor(gather(parameter.data, closed), closed)
     try:
         chosen = held.rule.how.apply(parameter.data)  # type: ignore[union-attr, assignment]
-    finally:  # also when the weights hold NaN, or on Ctrl-C
+    finally:  # also if the weights contain NaN, or on Ctrl-C
         if held.is_stored:
             parameter.grad = None
             parameter.data = parameter.data.new_empty(closed.value_shape)

@@ -51,7 +51,7 @@ def trust(name: str, held: Held, structure: Structure) -> None:
 
 def _unchanged(module: nn.Module, checked: Checked) -> bool:
     buffers = module._buffers
-    for key, array, version in checked.arrays:  # a loop, since every call of a layer comes here
+    for key, array, version in checked.arrays:  # a plain loop for speed: every call of a layer runs it
         if buffers.get(key) is not array or (array._version if not array.is_inference() else -1) != version:
             return False
     return True
@@ -107,7 +107,7 @@ def read(module: nn.Module, name: str, held: Held) -> Tensor:
         weight = _ReadWhole.apply(values, structure, held, values)
     else:
         weight = build(values, structure)
-    for mark, value in values.__dict__.items():  # what others have noted on the parameter, such as transformers
+    for mark, value in values.__dict__.items():  # attributes that other libraries have set, such as transformers
         if mark != "home":
             setattr(weight, mark, value)
     weight._owner, weight._is_weight = Owner(module, name), True
@@ -128,7 +128,7 @@ def store(module: nn.Module, name: str, values: Tensor, structure: Structure) ->
     if structure.format != held.format:
         raise ValueError(f"{name} is stored in {held.format}; a pattern in {structure.format} can't take its place")
     assert parameter is not None
-    with suppress(ValueError):  # after to_empty the arrays hold anything, and no optimizer has seen them
+    with suppress(ValueError):  # after to_empty the arrays are uninitialised, and no optimizer has seen them
         moved(parameter, structure_of(module, name, held), structure)
     set_data(parameter, values)
     for array, tensor in structure.arrays.items():

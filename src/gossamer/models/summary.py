@@ -58,7 +58,7 @@ class Summary:
         return sum(r.dense_bytes for r in self.rows)
 
     def __str__(self) -> str:
-        from rich.console import Console  # a tenth of gossamer's import time, for a table that few look at
+        from rich.console import Console  # imported here because it takes a tenth of gossamer's import time
         from rich.table import Table
 
         table = Table(title=None)

@@ -152,7 +152,7 @@ def densify_(model: nn.Module) -> nn.Module:
     48
     """
     for path, module in list(model.named_modules()):
-        if hasattr(module, "as_dense"):  # a layer that holds more than a sparse weight knows what it stands for
+        if hasattr(module, "as_dense"):  # a layer with its own storage can convert itself
             if not path:
                 return module.as_dense()
             put(model, path, module.as_dense())

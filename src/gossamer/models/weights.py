@@ -1,4 +1,4 @@
-"""A weight of a model, whatever it is held as: found by name, read as dense or sparse, given another format."""
+"""Weights of a model by name, for any way of storing them: read them as dense or sparse, change their format."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ class Weight:
 
     @property
     def held(self) -> Held | None:
-        """What the module knows of it; None of a plain dense one."""
+        """How the module stores it; None for a plain dense weight."""
         module, name = self.places[0]
         return held_by(module).get(name)
 
     @property
     def parameter(self) -> nn.Parameter:
-        """What is trained: the dense values, or the stored ones. It is one object, however the weight is held."""
+        """What is trained: the dense values, or the stored ones. The object stays the same if the format changes."""
         module, name = self.places[0]
         held = self.held
         found = module._parameters[f"{name}_values" if held is not None and held.is_stored else name]
         assert found is not None
         if held is not None and not held.is_stored:
-            getattr(module, name)  # which settles it
+            getattr(module, name)  # this also synchronises its mask
         return found
 
     @property
     def format(self) -> Format:
-        """How it is held; ``Dense()`` if it is a plain parameter."""
+        """How it is stored; ``Dense()`` for a plain parameter."""
         held = self.held
         return Dense() if held is None or held.format is None else held.format
 
@@ -75,7 +75,7 @@ class Weight:
 
     @property
     def foreign(self) -> bool:
-        """Is it a tensor of another library (torchao's quantized ones), which has operators of its own?"""
+        """Is it a tensor subclass of another library, such as a quantized tensor of torchao?"""
         module, name = self.places[0]
         found = module._parameters.get(name)
         known = type(found).__module__.startswith(("torch.", "gossamer."))  # DTensor, and our own
@@ -89,17 +89,17 @@ class Weight:
 
     @property
     def structure(self) -> Structure:
-        """Where the values of a masked or stored weight lie."""
+        """The index arrays of a masked or stored weight."""
         return self.sparse().structure
 
     def dense(self) -> Tensor:
-        """Return the values as an ordinary tensor, outside autograd; a copy only of a stored weight."""
+        """Return the values as an ordinary detached tensor; only for a stored weight this makes a copy."""
         if isinstance(self.format, Dense | Masked):
             return self.parameter.detach()
         return self.sparse().to_dense()
 
     def sparse(self) -> SparseTensor:
-        """Return the weight as a SparseTensor of the same memory, outside autograd."""
+        """Return the weight as a detached SparseTensor that shares its memory."""
         module, name = self.places[0]
         if not self.is_sparse:
             raise TypeError(f"{self.name} is dense: call gs.sparsify_ first")
@@ -110,7 +110,7 @@ class Weight:
         )
 
     def mask(self) -> Tensor:
-        """Return a bool tensor, True where a value is kept; of a dense weight, everywhere. Don't write to it."""
+        """Return a bool tensor, True where a value is kept (everywhere for a dense weight). Don't write to it."""
         parameter = self.parameter
         if not self.is_sparse:
             return torch.ones(parameter.shape, dtype=torch.bool, device=parameter.device)
@@ -118,18 +118,18 @@ class Weight:
 
     @torch.no_grad()
     def become(self, values: Tensor, mask: Tensor | None = None, format: Format | None = None) -> None:
-        """Hold these values where the mask is True, in this format; the trained parameter stays the same object.
+        """Set the values, the mask and the format; the trained parameter stays the same object.
 
-        An optimizer that has state for it finds the state moved along at its next step.
+        If an optimizer has state for it, the state is converted before its next step.
 
         Parameters
         ----------
         values
-            Dense, of the weight's shape; or a SparseTensor, which brings its mask and its format.
+            A dense tensor of the weight's shape; or a SparseTensor, whose mask and format are then used.
         mask
-            None for every position.
+            Which values to keep; None for all.
         format
-            ``Dense()``, ``Masked()`` or any other; None keeps the one that it has.
+            ``Dense()``, ``Masked()`` or any other; None keeps the current format.
         """
         format = self.format if format is None else format
         tensor: Any
@@ -177,7 +177,7 @@ class Weight:
             self._become_dense(values)
         else:
             _fill(self.parameter, values)
-        hold_masked(*self.places[0], mask)  # the parameter itself is masked: one module looks after it for all
+        hold_masked(*self.places[0], mask)  # the parameter itself is masked: one module manages it for all
 
     def _become_stored(self, tensor: SparseTensor) -> None:
         for module, name in self.places:
@@ -201,7 +201,7 @@ def _fill(parameter: nn.Parameter, values: Tensor) -> None:
 
 
 def all_weights(model: nn.Module) -> dict[str, Weight]:
-    """Return every parameter of a model by the name that it has, or had, as a dense one; a tied one once.
+    """Return every parameter of a model by its name in the dense model; tied parameters are listed once.
 
     Examples
     --------

@@ -88,7 +88,7 @@ def trusted(path: Path) -> bool:
 
 
 def used(path: Path) -> None:
-    """Note that a file was used now. Its modification time stays as it is."""
+    """Note that a file was used now. Its modification time does not change."""
     with contextlib.suppress(OSError):
         os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))
 

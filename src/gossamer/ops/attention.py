@@ -80,7 +80,7 @@ def multi_head_attention_forward(
     extra += [(k.new_zeros(1, 1, k.shape[-1]),) * 2] if add_zero_attn else []
     for more_k, more_v in extra:
         k, v = (torch.cat([t, more.expand(1, t.shape[1], -1)]) for t, more in ((k, more_k), (v, more_v)))
-    causal = is_causal and key_padding_mask is None and not need_weights  # then torch masks without a mask
+    causal = is_causal and key_padding_mask is None and not need_weights  # then torch needs no mask tensor
     mask = None if causal else _mask(attn_mask, key_padding_mask, num_heads, len(extra), q.dtype)
     heads = _heads(q, k, v, num_heads, mask)
     out, shares = _attended(heads, dropout_p if training else 0.0, need_weights, causal)

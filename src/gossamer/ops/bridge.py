@@ -29,7 +29,7 @@ from gossamer.ops.reductions import Dims, reduced_dims, stays_sparse, takes_extr
 from gossamer.ops.softmax import dtype_asked, takes_softmax
 from gossamer.ops.torch_einsum import Task
 
-ENTRIES = 4096  # of the sparse operands together: below, there is nothing to gain
+ENTRIES = 4096  # of the sparse operands together: below this, compiling gains nothing
 _TYPES = (torch.float32, torch.float64)
 _LETTERS = "abcdefgh"
 
@@ -120,7 +120,7 @@ def _takes_pair(input: Any, other: Any, *rest: Any, **options: Any) -> str | Non
         return "the compiler takes two sparse tensors without options"
     if input._dense_shape != other._dense_shape:
         return "the shapes differ"
-    refused = usable((input, other), least=4)  # patterns that are new in each call have to be looked at first
+    refused = usable((input, other), least=4)  # new patterns must be analysed first
     if refused is None and input.structure.same(other.structure):
         return "both have the same pattern, so the values are enough"
     return refused

@@ -39,7 +39,7 @@ class Window(NamedTuple):
     kernel: tuple[int, int]
     stride: tuple[int, int]
     dilation: tuple[int, int]
-    padding: tuple[int, int, int, int]  # left, right, top, bottom, as F.pad wants it
+    padding: tuple[int, int, int, int]  # left, right, top, bottom, the order of F.pad
     places: tuple[int, int]  # height and width of the result
 
     @property

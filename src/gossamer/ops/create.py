@@ -103,7 +103,7 @@ def _dense_like(name: str) -> Any:
     return run
 
 
-# everywhere else than in zeros_like "like" speaks of shape and type: a tensor of ones has no zeros to leave out
+# except in zeros_like, "like" is about shape and type: a tensor of ones has no zeros to omit
 for _name, _maker in (("ones_like", "ones"), ("rand_like", "rand"), ("randn_like", "randn"), ("full_like", "full")):
     implements(_name, (Format,))(_dense_like(_maker))
 

@@ -50,16 +50,20 @@ def einsum(
     *tensors
         The operands, dense or in any format.
     out
-        Format of the result. By default it has the entries of the one sparse operand that has the same indices and
-        whose zeros make the result zero; otherwise it is sparse if every index of the result comes from sparse operands
-        (in the format of the first of as many dimensions, or CSR, or CSF), and dense if not, or if it has
-        fewer than two dimensions. A tensor is written to, and returned: it is dense, or sparse with all entries that
-        the result has.
+        Format of the result, or a tensor that the result is written to. The tensor must be dense, or sparse with all
+        entries of the result. If you pass nothing, the first of these rules that applies is used:
+
+        - a result with fewer than two dimensions is dense;
+        - if one sparse operand has the indices of the result, and its zeros make the result zero, the result has the
+          entries of this operand;
+        - if every index of the result comes from sparse operands, the result is sparse, in the format of the first
+          operand with the same number of dimensions, or else CSR or CSF;
+        - otherwise the result is dense.
     beta
-        With a tensor as ``out``: what it is multiplied by before the result is added.
+        If ``out`` is a tensor, it is multiplied by ``beta`` before the result is added.
     fill
-        The value of what is not stored. With another number than 0 the result is dense. ``fill=inf`` with ``min:`` and
-        sums, and ``fill=-inf`` with ``max:``, visit stored entries alone: shortest and longest paths.
+        The value at positions that are not stored. If it is not 0, the result is dense. ``fill=inf`` with ``min:`` and
+        sums, and ``fill=-inf`` with ``max:``, visit only stored entries: shortest and longest paths.
 
     Examples
     --------
@@ -84,7 +88,7 @@ def einsum(
     if beta:
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
     if out is None and not fill and torch.compiler.is_dynamo_compiling():
-        return torch.einsum(expression, *tensors)  # one call in the graph, instead of all that happens here
+        return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
     before = None if fill else known(expression, tensors, out)
     if before is None and isinstance(expression, str) and "+" in expression:
         given, (expression, tensors) = expression, plainly(expression, tensors)
@@ -93,7 +97,7 @@ def einsum(
         try:
             return before(tensors)
         except BuildError:
-            pass  # a plan for a new pattern may need a kernel, and the compiler be gone
+            pass  # a new pattern may need a new kernel, and there may be no compiler any more
     if fill:
         return filled(expression, tensors, None if out is None else as_format(out), fill)
     format = None if out is None else as_format(out)
@@ -121,7 +125,7 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     operands.check(expression, tensors)
     statement = parse(expression, [t.dim() for t in tensors])
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not is_traced(tensors) else None
-    half = None if gpu.on_gpu(tensors[0].device) else half  # a GPU widens it as it loads it
+    half = None if gpu.on_gpu(tensors[0].device) else half  # a GPU kernel converts while it loads
     given = [t.float() if half else t for t in tensors]  # stored in half, summed in single precision
     run = _Run(expression, given, operands.sizes_of(expression, statement, tensors))
     path = path_of(statement, tensors)
@@ -157,7 +161,7 @@ class _Run:
         if is_traced(own):
             return self.one(statement, tuple(numbers), out)
         if (split := zipped(statement, patterns_of(own))) is not None:
-            form = form_of(statement, own, out)  # whatever is combined, the result has the same form
+            form = form_of(statement, own, out)  # the result has the same form, whichever operands are combined
             part = split.parts[0]
             made = self.one(part.statement, tuple(numbers[k] for k in part.operands), 0)
             rest = [numbers[k] if k >= 0 else made for k in split.operands]
@@ -231,7 +235,7 @@ def _computed(
         if dense_wins(plan):
             return torch.einsum(equation(inner), *(p.dense() for p in prepared)).to(kinds.result), None
         values, structure = run(inner, prepared, sizes, form)
-    except NoKernelError as error:  # what only shows when the entries are counted
+    except NoKernelError as error:  # known only after the entries are counted
         tell_fallback("gs.einsum", formats_of(tensors), str(error))
         return on_dense(statement, tensors, out, kinds.result), None
     except BuildError as error:

@@ -73,7 +73,7 @@ def _orders(expression: str, tensors: Sequence[Tensor], out: Format | None) -> I
     path = steps(statement, [isinstance(t, SparseTensor) for t in tensors])
     for step in path:
         if any(n >= len(tensors) for n in step.operands):
-            continue  # its operands are not there yet
+            continue  # its operands are not computed yet
         found = planned(step.statement, [tensors[n] for n in step.operands], out if step is path[-1] else None)
         if found is not None:
             yield from _order(step, found)

@@ -66,9 +66,9 @@ def read_as(
     values: Tensor, structure: Structure, format: Format, family: type[Product]
 ) -> tuple[SparseTensor, Product]:
     """Return a weight in another format and its product; made once for these values, and kept with their structure."""
-    version = None if values.is_inference() else values._version  # those of inference mode change unseen
+    version = None if values.is_inference() else values._version  # tensors of inference mode have no version counter
     known: _Read | None = structure.memo.get("elsewhere")
-    # the tensor itself, not its address: another with the same structure may come to lie where this one was
+    # the tensor itself, not its address: a later tensor may get the same address
     if known is None or version is None or known.source() is not values or known.version != version:
         with torch.no_grad():
             read = SparseTensor(values.detach(), structure).to_format(format)

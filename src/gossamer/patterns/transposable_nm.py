@@ -103,7 +103,7 @@ class TransposableNM(Pattern):
         matrix = matrix.double().clamp(-_HUGE, _HUGE)
         if (
             rows % _SIDE or columns % _SIDE
-        ):  # scores from 1/4 on, so that what lies outside of the matrix, 0, is kept last
+        ):  # scores from 1/4 on, so that positions outside the matrix, with score 0, are kept last
             lowest, highest = matrix.aminmax()
             matrix = (matrix - lowest) / (highest - lowest).clamp(min=torch.finfo(torch.float64).tiny) + 0.25
             matrix = pad(matrix, (0, -columns % _SIDE, 0, -rows % _SIDE))

@@ -152,7 +152,7 @@ class Job:
         self._write(names, new)
 
     def _stage(self, layers: list[Layer], grams: dict[str, Gram], new: _New) -> Iterator[tuple[str, float | None, int]]:
-        """Prune layers that know nothing of each other; `new` takes their weights. The model stays as it is."""
+        """Prune layers that don't depend on each other; `new` takes their weights. The model is not changed."""
         for layer in layers:
             name, owner = layer.name, layer.parameter_name
             if self.store is not None and name in self.store.done:

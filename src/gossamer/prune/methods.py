@@ -61,7 +61,7 @@ class Method(ABC):
 
     @property
     def follows(self) -> bool:
-        """Does it want weights that make up for what earlier layers have lost, and so the dense model beside?"""
+        """Does it fit each layer to the dense model's outputs? Then the dense model runs beside the pruned one."""
         return False
 
     @abstractmethod

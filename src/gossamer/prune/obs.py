@@ -75,12 +75,12 @@ class OBS(Method):
 
     @property
     def follows(self) -> bool:
-        """Where it knows the inputs, unless every layer is for itself."""
+        """Whether each layer is fitted to its outputs in the dense model, which needs its inputs."""
         return self.curvature == "hessian" and self.target == "model"
 
     @property
     def needs(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Gradients or inputs, as the curvature has it."""
+        """Gradients or inputs, depending on the curvature."""
         return ("grads",) if self.curvature == "fisher" else ("inputs",)
 
     def collector(

@@ -65,7 +65,7 @@ class SparseGPT(Method):
 
     @property
     def follows(self) -> bool:
-        """Unless every layer is for itself."""
+        """Whether each layer is fitted to its outputs in the dense model."""
         return self.target == "model"
 
     def prune(self, weight: Tensor, pattern: Pattern, known: Known) -> Pruned:
@@ -157,7 +157,7 @@ def static_mask(weight: Tensor, pattern: Pattern, gram: Gram, damp: float) -> Te
 def _rounded(first: Pruned, once: Callable[[Grid], Pruned], groups: int, levels: int) -> Pruned:
     """Sweep again on a grid whose range is that of the first result; the largest of each row ends at its last level.
 
-    So the scale is the row's largest value over `levels`, and whoever reads the weights finds it.
+    So the scale is the row's largest value over `levels`, and ``gs.quantize_`` finds it again.
     """
     largest = first.weight.abs().amax(1)
     scale = torch.where(largest > 0, largest / levels, 1.0)

@@ -87,8 +87,9 @@ class ModelReport:
         if len(self.whole) > 1:
             sections.append(Section("Whole models", _ABOUT_WHOLE, shown(self.whole)))
         if len(self.layers) > FEW:
-            sections.append(Section("Groups of layers", _ABOUT_GROUPS, kinds.overview(self.layers, self.tokens)))
-        sections.append(Section("Layers", _ABOUT_LAYERS, self._layers()))
+            about = (_SUMS if self.tokens else "") + _ABOUT_GROUPS
+            sections.append(Section("Groups of layers", about, kinds.overview(self.layers, self.tokens)))
+        sections.append(Section("Layers", (_COMPARED if self.tokens else "") + _ABOUT_LAYERS, self._layers()))
         if any(x.sparsity > 0 for x in self.layers):
             sections.append(Section("Sparsity by layer", "", charts.sparsity(self.layers, self.models)))
         if any(x.mask for x in self.layers):
@@ -98,7 +99,8 @@ class ModelReport:
             sections.append(Section("Roofline", _ABOUT_ROOFLINE, drawn))
         if self.curves or self.training:
             rows = _training(self.training) if self.training else Html("")
-            sections.append(Section("Training", _ABOUT_TRAINING, Html(group(charts.curves(self.curves)) + rows)))
+            about = _ABOUT_TRAINING if self.training else ""
+            sections.append(Section("Training", about, Html(group(charts.curves(self.curves)) + rows)))
         if self.points:
             sections.append(Section("Accuracy against sparsity", "", group([charts.accuracy(self.points)])))
         return Page(self.title, self.machine, tuple(sections), Html("") if first else self._tiles())
@@ -117,7 +119,7 @@ class ModelReport:
                 figures.append((f"{self.gain(case, self.models[0]):.2f}x", f"layers against dense, {case}"))
             figures.append((f"{self.sparsity(self.models[0]):.1%}", "of the layers' values are zero"))
             now, then = (sum(getattr(x, k) for x in self.layers) for k in ("bytes", "dense_bytes"))
-            figures.append((_bytes(now), f"of {_bytes(then)} dense"))
+            figures.append((_bytes(now), f"stored; dense: {_bytes(then)}"))
         if len(self.points) == 1:
             figures.append((f"{self.points[0][2]:.4g}", "accuracy"))
         return tiles(figures) if figures else Html("")
@@ -181,11 +183,10 @@ class ModelReport:
 FEW = 12  # layers, above which there is a table of their groups
 MOST_TILES = 8
 _ABOUT_WHOLE = "A call of each model compared with a dense copy. The runs alternate, and the fastest of each counts."
-_ABOUT_GROUPS = "The times of the layers of a group are added up. Click a row to see its layers."
-_ABOUT_LAYERS = (
-    "Each layer compared with the same layer as dense. The runs alternate, and the fastest of each counts. "
-    "Click a column title to sort."
-)
+_SUMS = "The times of the layers of a group are added up. "
+_ABOUT_GROUPS = "Click a row to see its layers."
+_COMPARED = "Each layer compared with the same layer as dense. The runs alternate, and the fastest of each counts. "
+_ABOUT_LAYERS = "Click a column title to sort."
 _ABOUT_MASKS = "Kept values are coloured. Left: a corner, value by value. Right: the density of the whole mask."
 _ABOUT_ROOFLINE = (
     "The lines are the limits of this machine, measured for this page; a point can't be above them. "

@@ -157,7 +157,10 @@ def write_whole(path: str | os.PathLike[str], text: str) -> Path:
     target = Path(path).expanduser()
     if not target.parent.is_dir():
         raise FileNotFoundError(f"can't write {target}: there is no folder {target.parent}; make it first")
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    try:
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+    except OSError as error:  # it names the temporary file, which means nothing to the caller
+        raise OSError(error.errno, error.strerror, str(target)) from error
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

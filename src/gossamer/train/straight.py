@@ -77,7 +77,7 @@ class Straight(Method):
                 layer.source.held.open = True
 
     def _settle(self, weight: Weight, grown: Tensor | None = None) -> None:
-        """State is that of all weights, and stays as it is."""
+        """The state is that of all weights, and does not change."""
         settled(self.optimizer, weight.parameter)
 
     def _sow(self) -> None:

@@ -21,7 +21,7 @@ SUITES = {
     "compiler": "compiled einsums against torch and scipy",
     "training": "methods of sparse training on real data: accuracy by sparsity",
     "pruning": "methods of pruning: what they keep without training, and how long they take",
-    "lm": "methods of sparse training on a language model of your text: bits a byte",
+    "lm": "methods of sparse training on a language model of your text: bits per byte",
 }
 _ROOTS = (Path(__file__).parents[4], Path(__file__).parent / "clone")
 

@@ -41,7 +41,7 @@ def run(quick: bool = True, text: str | None = None, setting: Setting | None = N
     rows = []
     for _, case in watched("training", [(case.name, case) for case in _sized(METHODS, quick)]):
         row, _ = train(case, setting, data)
-        rows.append({**row, "ms a step": round(1000 * row["seconds"] / max(row["steps"], 1), 1)})
+        rows.append({**row, "ms per step": round(1000 * row["seconds"] / max(row["steps"], 1), 1)})
     return {"text": str(text or "kjv"), "steps": setting.steps, "trainings": rows}
 
 
@@ -53,8 +53,8 @@ def _sized(cases: list[Case], quick: bool) -> list[Case]:
 def tables(results: dict[str, Any]) -> Iterator[Table]:
     """Yield one table."""
     table = Table(title=f"{results['text']}, {results['steps']:,} steps", title_justify="left")
-    for name in ("", "weights", "bits a byte", "ms a step"):
+    for name in ("", "weights", "bits per byte", "ms per step"):
         table.add_column(name, justify="left" if not name else "right")
     for row in results["trainings"]:
-        table.add_row(row["name"], f"{row['weights']:,}", f"{row['bits']:.3f}", f"{row['ms a step']:.0f}")
+        table.add_row(row["name"], f"{row['weights']:,}", f"{row['bits']:.3f}", f"{row['ms per step']:.0f}")
     yield table

@@ -55,7 +55,7 @@ class Batches:
 
 @torch.no_grad()
 def bits(model: nn.Module, held: Tensor, setting: Setting) -> float:
-    """Return bits a byte over the validation text, in windows without a common context."""
+    """Return bits per byte over the validation text, in windows without a common context."""
     model.eval()
     step = setting.context
     windows = held[: (len(held) - 1) // step * step + 1].to(setting.device).unfold(0, step + 1, step).long()

@@ -71,7 +71,7 @@ def section(found: list[Row]) -> Section:
     lead = tiles(
         (f"{base.ms[size] / row.ms[size]:.1f}x", f"{row.name}, {words(size)}") for row in found[2:] for size in SIZES
     )
-    text = f"The whole model, one thread, in turns; all was measured in this run. {' '.join(NOTES[:2])}"
+    text = f"The whole model, one thread, measured alternately, in this run. {' '.join(NOTES[:2])}"
     return Section("The demo", text, type(lead)(lead + page_table(columns, cells)))
 
 

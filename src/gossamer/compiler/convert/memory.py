@@ -1,7 +1,7 @@
-"""Memory for results: large ones in large pages, where the system gives them to those who ask.
+"""Memory for results: large results use large pages, if the system provides them on request.
 
-A result is new memory, and every page of it is a trap into the system when it is first written: for a large sparse
-product that was more than half of its time. With pages of 2 MB there are 512 times fewer.
+A result is new memory, and the first write to each of its pages causes a page fault. For a large sparse product these
+took more than half of the time. With pages of 2 MB there are 512 times fewer.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _write(entries: Keys, layout: Layout) -> Restacked | None:
 
     made = prepared(layout, parts, dtype, count, lambda: n)
     if made.places > INT32 and small:
-        return None  # so many places of padding need wider integers
+        return None  # this much padding needs wider integers
     place = None if compact(target, made.places, n) else fresh(n, dtype)
     arrays = made.arrays | {"key": entries.key, "place": place}
     passes.run("store", arrays, made.known | {"n": n, "place.given": place is not None})

@@ -24,7 +24,7 @@ class Keys(NamedTuple):
     key: Tensor  # one more than there are entries, so that a reader may write before it knows whether it is one
     where: Tensor | None  # None: entry k was at k
     n: int
-    levels: int  # by so many of the target's levels they must be sorted
+    levels: int  # the number of the target's levels that they must be sorted by
     width: torch.dtype  # of the numbers of places
     repeats: bool = False  # may a key be there twice?
     group: Tensor | None = None  # where one was: which of the keys that are left each entry has

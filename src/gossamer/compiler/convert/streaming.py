@@ -99,7 +99,7 @@ def _stored(source: Source, layout: Layout, mode: str, values: Tensor | None) ->
 
     made = prepared(layout, parts, torch.int32, count, total)
     if made.places > INT32:
-        return None  # so many places of padding need wider integers
+        return None  # this much padding needs wider integers
     n, where, place, to = total(), None, None, None
     if values is not None:
         to = fresh(made.places, values.dtype, zero=made.places != n)

@@ -111,7 +111,7 @@ static inline {half} {whole}_halves({whole} v) {{
 }}
 static inline real {whole}_sum({whole} v) {{ return {half}_sum({whole}_halves(v)); }}"""
 
-# The sums of four vectors, side by side. Each step adds halves of two vectors, so no lane is added in vain.
+# The sums of four vectors, side by side. Each step adds halves of two vectors, so no addition is wasted.
 FOUR_SUMS = """\
 static inline v4 {v}_sums({v} a, {v} b, {v} c, {v} d) {{
 #if SHUFFLES

@@ -62,7 +62,7 @@ class Bound:
         self.design, self.args, self.sizes = design, args, {**sizes, PIECE: design.cut.number}
         self.out = self._place(design.statement.output)
         self.part = self._place(design.program.free)
-        self.copies: dict[int, tuple[int, ...]] = {}  # operands to copy: their dimensions, as they are to be stored
+        self.copies: dict[int, tuple[int, ...]] = {}  # operands to copy: their dimensions, in the order of the copy
         self.keep: list[Tensor] = []
         self.steps: list[Step] = []
         self.long = self._long()

@@ -16,19 +16,20 @@ _bodies: dict[str, tuple[str, tuple[str, ...]]] = {}
 
 
 def function(name: str, body: str, slope: str | Sequence[str] | None = None) -> None:
-    """Define a function that expressions may use by its name.
+    """Define a function that expressions can use by its name.
 
-    It is computed in the same kernel as what is around it, and has gradients. A name is defined once in a process,
-    since kernels that use it are kept; the same definition may be repeated.
+    It becomes part of the kernel of the expression, and has gradients. A process can define a name only once, because
+    kernels that use it are cached. Repeating the same definition is allowed.
 
     Parameters
     ----------
     name
-        A word, which no function has yet.
+        A word that is not the name of another function.
     body
-        What it computes, as an expression over words: these are its arguments, in the order in which they appear.
+        What it computes, as an expression over words. The words are its arguments, in the order of their appearance.
     slope
-        Its derivative, over the same words; for several arguments one for each. By default it follows from the body.
+        Its derivative, over the same words; for several arguments, one derivative for each. By default it is derived
+        from the body.
 
     Examples
     --------

@@ -105,7 +105,7 @@ FUNCTIONS: dict[str, Function] = {
     "where": Function(
         _where, "({0} != 0 ? {1} : {2})", lambda c, a, b: (ZERO, _op("!=", c, ZERO), _op("==", c, ZERO)), 3
     ),
-    # a sum inside of an expression: ``steps`` computes it before anything else is
+    # a sum inside an expression: ``steps`` computes it first
     "sum": Function(operator.pos, "{0}", lambda a: (ONE,)),
     # a sum that is there only where both sides are: the product of the semirings of max and min
     "plus": Function(operator.add, "({0} + {1})", lambda a, b: (ONE, ONE), 2, False),

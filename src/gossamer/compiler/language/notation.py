@@ -1,21 +1,21 @@
 """Index notation: what a person writes.
 
-It is that of ``torch.einsum``, and a little more::
+The notation of ``torch.einsum``, with additions::
 
-    ik,kj->ij                 a comma multiplies (so does *), what is not in the output is summed
+    ik,kj->ij                 a comma multiplies (so does *); indices that are not in the output are summed
     ij + ij -> ij             union: sums, differences, max(ij, ij), min(ij, ij)
     ij,j + i -> i             each term sums its own indices, as if all were multiplied out: A b + c
     relu(ij) * j -> ij        functions, and numbers as factors
     relu(ik,kj + j) -> ij     a comma inside a function contracts: k is summed before the function
-    exp(sum(ij) + i) -> i     the same, written out: sum() sums what nothing outside it has
+    exp(sum(ij) + i) -> i     the same, written out: sum() sums the indices that appear only inside it
     where(ij > 1, ij / i, 0)  conditions, comparisons (1 or 0) and quotients (0 / 0 is 0)
-    max: ij -> i              another reduction: max, min or mean instead of sum; what is not stored is 0
+    max: ij -> i              another reduction: max, min or mean instead of sum; positions that are not stored are 0
 
     o k, i+k -> o i           affine access, in words: a dense operand is read at i + k (2*i+k, i+2*k)
 
-Each group of indices stands for the next operand. An index is a letter, or a word: "row col, col -> row" is "ij,j->i",
-since a group with spaces is read as words if there are as many as the operand has dimensions. "..." stands for
-dimensions that broadcast, and without "->" the output has every index that appears once, in alphabetical order.
+Each group of indices stands for the next operand. An index is a letter or a word: "row col, col -> row" is the same as
+"ij,j->i". A group with spaces is read as words if it has one word for each dimension of the operand. "..." stands for
+dimensions that broadcast. Without "->" the output has every index that appears once, in alphabetical order.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ class Derived:
 
     var: str
     parts: tuple[tuple[str, int], ...]
-    guard: bool  # may it lie outside of the tensor (padding)?
+    guard: bool  # may it be outside the tensor (padding)?
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Program:
     long: bool = False  # may a sum have very many terms?
     turns: tuple[tuple[str, int], ...] = ()  # loops whose number of turns is known when the kernel is built
     lead: int = -1  # the operand that is walked wherever it can be, while others are searched; -1: all are walked
-    pieces: bool = False  # are the rows of the lead cut into pieces, whose sums are to be added up?
+    pieces: bool = False  # are the rows of the lead cut into pieces, whose sums must be added up?
     sums: tuple[int, ...] = ()  # operands whose values are sums of pieces, in the type of sums
 
     @property

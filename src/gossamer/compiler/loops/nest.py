@@ -266,7 +266,7 @@ class Nest:
     appends: bool = False
     indices: tuple[str, ...] = ()  # variables that are indices; all others have a dot in their names
     long: bool = False  # may a sum have so many terms that it must be made of blocks?
-    parts: bool = False  # each chunk of the units writes a result of its own: they are to be added up
+    parts: bool = False  # each chunk of the units writes its own result; the caller adds them up
     result: str = ""  # the variable that is returned, if one is
 
     def __str__(self) -> str:

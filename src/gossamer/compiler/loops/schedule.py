@@ -28,7 +28,7 @@ GATHER = 0.5  # reading at the coordinates of a sparse level, from one row
 MEMORY = 1.0  # adding to memory instead of a register
 THREADS = 3.0  # sharing among threads; not their actual number: the order decides how sums are rounded
 COPY = 2.0  # an element of an operand that is copied to make its rows contiguous
-TURN = 12.0  # an entry of an operand that is sorted anew (once: it is kept), or read through a permutation (each time)
+TURN = 12.0  # an entry of an operand that is sorted again (once) or read through a permutation (each time)
 _BEAM = 48
 
 
@@ -103,7 +103,7 @@ class Scheduler:
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
         if self.reduce in ("max", "min", "top", "bottom") and var not in self.out and not self.out <= p.known:
-            return None  # a maximum is in a register: all loops of the output stand outside of it
+            return None  # a maximum is in a register: all loops of the output are outside its loop
         its, fans = [], []
         for k in self.used:
             level = self.next_level(p, k)
@@ -203,8 +203,10 @@ class Scheduler:
             operand = self.given[k].operand
             if isinstance(operand, Strided) and last in operand.vars and operand.unit != last:
                 copies.append(k)
-            if isinstance(operand, Stack) and last in operand.vars and operand.levels[-1].var != last:
-                return cost + (STRIDED - 1) * turns, None, []
+            if isinstance(operand, Stack) and last in operand.vars:
+                *above, inner = (level.var for level in operand.levels)
+                if inner != last or last in above:  # above: a diagonal, whose loops inside depend on this one
+                    return cost + (STRIDED - 1) * turns, None, []
         if any(last in [v for v, _ in d.parts] for d in self.derived):
             return cost, None, []
         if self.output.kind == "dense" and last in self.out:

@@ -17,7 +17,7 @@ from gossamer.compiler.planner.facts import Facts, joined, result
 SPARSE_BELOW = 0.1  # density of a temporary below which only its entries are stored
 MOST_CUTS = 4  # factors that are cut into parts in every way; more are cut in two
 MOST_FACTORS = 10  # more are one kernel
-_TIMES_LARGER, _SMALL = 8, 1 << 20  # a dense temporary has at most so many elements: times all operands, or these
+_TIMES_LARGER, _SMALL = 8, 1 << 20  # limits of a dense temporary: times all operands; elements
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Places(NamedTuple):
 
     start: Tensor  # the first of each unit
     total: int
-    counts: Tensor  # entries of each row, written anew by each call: the same numbers
+    counts: Tensor  # entries of each row; every call writes the same numbers again
     pos: Tensor | None  # where each row begins; None for results that are not rows
 
 

@@ -187,7 +187,7 @@ def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Stru
     prepared = [Prepared(grad, structure, s.output)]
     prepared += [Prepared(values[j], call.structures[j], s.inputs[j]) for j in step.chosen]
     found, _ = run(step.statement, prepared, call.sizes, step.out)
-    # an index that neither the slope nor the operand has was summed all the same: where an operand broadcasts
+    # an index that neither the slope nor the operand has was summed too, where an operand broadcasts
     lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in (*inputs, s.inputs[k])))
     if s.reduce == "mean":
         return found * (lost / math.prod(call.sizes[v] for v in s.summed))

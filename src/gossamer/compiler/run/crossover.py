@@ -14,17 +14,17 @@ _density: float | None = _MEASURED
 
 
 class dense_from(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
-    """Choose from which density on :func:`gossamer.einsum` computes a dense product of two operands by torch.
+    """Set from which density on torch computes a product of two operands in :func:`gossamer.einsum`, as dense.
 
-    The density is that of the work: the turns that the sparse loops would take, over those of dense loops. ``None``:
-    never. Called, it sets the density for the process; as a context manager it puts the old one back at the end.
+    The density is the number of iterations of the sparse loops divided by that of dense loops. ``None`` means never.
+    As a function it sets the density for the process; as a context manager it restores the old one at the end.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> a = gs.sparsify(torch.randn(64, 64), "50%", format=gs.CSR())
     >>> with gs.dense_from(None):
-    ...     out = gs.einsum("ik,kj->ij", a, torch.randn(64, 8))  # by a sparse kernel, though half of it is there
+    ...     out = gs.einsum("ik,kj->ij", a, torch.randn(64, 8))  # by a sparse kernel, although the density is 50 %
     """
 
     def __init__(self, density: float | None) -> None:

@@ -25,7 +25,7 @@ from gossamer.formats import Format
 from gossamer.formats.base import check_size
 
 _SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates up to which a workspace is dense, with one or two levels of bits
-_CACHE = 1 << 19  # bytes of an operand's strip that stay in the second-level cache
+_CACHE = 1 << 19  # bytes of an operand's strip that stay in the L2 cache
 
 
 class _Known(NamedTuple):

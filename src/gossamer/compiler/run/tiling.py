@@ -39,7 +39,7 @@ from gossamer.native import BuildError
 if TYPE_CHECKING:
     from gossamer.compiler.run.args import Arg
 
-_SECOND = 3 << 18  # bytes of a tile: most of a second-level cache of 1 MB
+_SECOND = 3 << 18  # bytes of a tile: most of an L2 cache of 1 MB
 _AGAIN = 64  # times that a row is read, from which on it is copied to lie with its neighbours
 _FULL = 8  # entries in a row of a tile, from which on tiles pay
 _NARROW = 256  # bytes of a row below which they don't: the third level gives short rows as fast as a tile is begun
@@ -141,7 +141,7 @@ def _tiles(view: View, row: int, rows: int, columns: int) -> View | None:
     width = math.ceil(columns / tiles)
     try:
         arrays = {"pos2": pos, "tile2": _starts(pos, crd, tiles, width), "crd2": crd}
-    except BuildError:  # no compiler: a plan can be looked at all the same
+    except BuildError:  # no compiler: a plan can still be printed
         return None
     fans = (float(tiles), view.fans[0], view.fans[1] / tiles)
     return View(

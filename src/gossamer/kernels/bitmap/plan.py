@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gossamer.kernels.vnm.plan import SHARED, Launch
 
-#: Up to so many tokens a bitmap is faster than its dense copy.
+#: Up to this many tokens a bitmap is faster than its dense copy.
 TOKENS = 32
 _BITS = 768  # bytes of a piece's bits and numbers
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have

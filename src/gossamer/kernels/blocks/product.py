@@ -23,7 +23,7 @@ class BlocksProduct(NativeProduct):
         return (*operators.blocks_of(structure), structure.value_shape[1:])
 
     def clean(self, values: Tensor) -> Tensor:
-        return values.contiguous()  # the kernels read no place outside of the matrix
+        return values.contiguous()  # the kernels read nothing outside the matrix
 
 
 register_gradients(operators._library, BlocksProduct, arrays=2, block=2)

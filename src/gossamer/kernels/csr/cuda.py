@@ -9,7 +9,7 @@ from gossamer.native.cuda import function, usable
 
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 _PARAMETERS = "P P P P q P q q"
-#: Up to so many tokens, a warp walks the entries of a row; above, it walks the tokens.
+#: Up to this many tokens, a warp walks the entries of a row; above, it walks the tokens.
 _FEW = 16
 
 

@@ -62,7 +62,7 @@ def dense_values(arrays: Arrays, layout: Layout, shape: tuple[int, int]) -> Tens
 
 
 def decoded(arrays: Arrays, layout: Layout, shape: tuple[int, int]) -> Tensor:
-    """Return the weight as a dense float32 matrix: what it stands for.
+    """Return the weight as a dense float32 matrix.
 
     Examples
     --------

@@ -15,16 +15,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-#: Up to so many tokens ``few`` is faster than ``some``, which needs another kernel first where m is not 4.
+#: Up to this many tokens ``few`` is faster than ``some``, which needs another kernel first where m is not 4.
 FEW_TOKENS = 8
-#: Up to so many tokens ``few`` is faster than ``many``, where ``some`` can't run.
+#: Up to this many tokens ``few`` is faster than ``many``, where ``some`` can't run.
 FEW_TOKENS_SHARED = 16
-#: Up to so many tokens several launches of ``few`` are faster than a decoded copy, where ``many`` can't run.
+#: Up to this many tokens several launches of ``few`` are faster than a decoded copy, where ``many`` can't run.
 FEW_TOKENS_ALONE = 512
-#: Up to so many tokens ``some`` is faster than ``many``: in general, and for layers whose blocks of 64 rows are no more
-#: than the processors, or half of them.
+#: Up to this many tokens ``some`` is faster than ``many``: in general, and for layers that have at most as many blocks
+#: of 64 rows as there are processors, or half as many.
 SOME_TOKENS = (64, 256, 512)
-#: Up to so many tokens plain threads are faster than a decoded copy.
+#: Up to this many tokens plain threads are faster than a decoded copy.
 ANY_TOKENS = 16
 #: Tokens of one launch of ``few``.
 FEW_LAUNCH = 16

@@ -17,7 +17,7 @@ from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Address, Buffer, Call
 
 _VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _OUT = range(7)  # tensors of a call, then its buffer
-#: Up to so many tokens, launches for 16 of them each are faster than a product of weights that are widened first.
+#: Up to this many tokens, launches of 16 tokens each are faster than a product with weights that are converted first.
 MOST_TOKENS = 128
 _WEIGHTS = {torch.float8_e4m3fn: 1, torch.int32: 3}
 

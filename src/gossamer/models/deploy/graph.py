@@ -28,7 +28,7 @@ _KNOWN: dict[Any, str] = {_aten.relu.default: "relu", _aten.gelu.default: "gelu"
 
 
 def fuse(module: GraphModule) -> None:
-    """Change the graph in place, and what it holds; results stay the same up to rounding.
+    """Change the graph and its constants in place; results stay the same up to rounding.
 
     Examples
     --------

@@ -55,7 +55,7 @@ def enter() -> ModuleType | None:
     """
     try:
         return importlib.import_module("gossamer.models.hf.quantizer")
-    except ImportError as error:  # an old transformers: it must go on working, as it would without us
+    except ImportError as error:  # an old transformers must keep working, as it does without us
         log.warning("save_pretrained and from_pretrained can't keep sparse weights with this transformers: %s", error)
         return None
 

@@ -1,4 +1,4 @@
-"""pack_ for quantized layers on a GPU: the layouts of a weight, measured; the numbers stay as they are."""
+"""pack_ for quantized layers on a GPU: the layouts of a weight, measured; its values don't change."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SECONDS = 0.03
 _MARGIN = 1.03
 #: How often each number of tokens is multiplied; None if each counts alike.
 Counts = Sequence[float] | None
-_MUCH = 0.4  # density above which columns are told by their distance: less bytes, and as fast from 16 tokens on
+_MUCH = 0.4  # density above which columns are delta-encoded: fewer bytes, and as fast from 16 tokens on
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def measure(
     counts: Counts,
     options: tuple[object, ...] = (),
 ) -> dict[Format, Timing]:
-    """Measure dense and every format, in turns; what this machine has measured before is known.
+    """Measure dense and every format alternately; earlier measurements of this machine are reused.
 
     ``options`` are what else the times of ``call`` depend on: stride, padding, dilation and groups of a convolution.
     """

@@ -216,7 +216,7 @@ def tensor_map(address: int, width: int, height: int, line: int, lines: int) -> 
     at = -(-ctypes.addressof(room) // 64) * 64
     sizes, strides = (ctypes.c_uint64 * 2)(width, height), (ctypes.c_uint64 * 1)(line)
     box, steps = (ctypes.c_uint32 * 2)(64, lines), (ctypes.c_uint32 * 2)(1, 1)
-    # 1: uint16; then no interleave, 128-byte swizzle, no promotion in the second cache, zeros out of bounds
+    # 1: uint16; then no interleave, 128-byte swizzle, no promotion in the L2 cache, zeros out of bounds
     error = lib.cuTensorMapEncodeTiled(at, 1, 2, address, sizes, strides, box, steps, 0, 3, 0, 0)
     check(lib, error, f"a tensor map of {height} x {width} at {address:#x}, lines of {line} bytes")
     return ctypes.string_at(at, 128)
