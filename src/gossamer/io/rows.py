@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats.values import share_of_zeros
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
@@ -99,8 +100,7 @@ def _row(name: str, tensor: Tensor) -> Saved:
     if name.endswith("packed") and _is_int8(tensor):
         return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
-    zeros = 1 - int(tensor.count_nonzero()) / max(tensor.numel(), 1) if tensor.numel() and tensor.dim() else 0.0
-    return Saved(name, shape, dtype, "Dense()", zeros, size, size)
+    return Saved(name, shape, dtype, "Dense()", share_of_zeros(tensor), size, size)
 
 
 def _is_int8(tensor: Tensor) -> bool:
