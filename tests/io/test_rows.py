@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
+from gossamer.core.join import from_entries
 
 
 @pytest.fixture
@@ -141,3 +142,12 @@ def test_summary_and_report_agree_with_inspect(seed: int, path: Path) -> None:
 def test_zeros_of_any_type(dtype: torch.dtype, path: Path) -> None:
     safetensors.torch.save_file({"w": torch.eye(4).to(dtype)}, path)
     assert [row.sparsity for row in gs.io.inspect(path)] == [0.75]
+
+
+@pytest.mark.parametrize("format", [gs.COO(), gs.DCSR(), gs.CSF()], ids=str)
+def test_a_few_entries_of_a_huge_shape(format: gs.Format, path: Path) -> None:
+    """The mask of this tensor would take a terabyte."""
+    keys = torch.tensor([5, 10**6 + 3, 10**12 - 1])
+    gs.save({"w": from_entries(keys, torch.ones(3), (10**6, 10**6), format)}, path)
+    (row,) = gs.io.inspect(path)
+    assert (row.shape, row.pattern) == ((10**6, 10**6), "") and row.sparsity == 1 - 3e-12
