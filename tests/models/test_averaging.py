@@ -58,8 +58,10 @@ def test_a_model_that_changes_its_formats() -> None:
     model = gs.sparsify_(network(), "50%")
     averaged = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(DECAY))
     changes: list[Any] = [
-        lambda: gs.sparsify_(model, "75%", format=gs.CSR()), lambda: gs.densify_(model), lambda: gs.sparsify_(model, "2:4"),
-    ]  # fmt: skip
+        lambda: gs.sparsify_(model, "75%", format=gs.CSR()),
+        lambda: gs.densify_(model),
+        lambda: gs.sparsify_(model, "2:4"),
+    ]
     for change in changes:
         averaged.update_parameters(model)
         change()
