@@ -268,3 +268,11 @@ def test_memory_can_be_shared(format):
     assert t.is_shared()
     assert all(a.is_shared() for a in t.structure.arrays.values())
     assert torch.equal(t.to_dense(), torch.eye(3))
+
+
+@formats
+def test_values_of_another_shape_are_refused(format):
+    t, _ = example(format)
+    for shape in {(), (0,), (1,), (*t.values().shape, 2), (t.values().numel() + 1,)}:
+        with pytest.raises(ValueError, match=r"the values are \(.*must be"):
+            gs.SparseTensor(torch.zeros(shape), t.structure)

@@ -1,5 +1,7 @@
 """Any stack of levels, in any order, is right, or refused when it is made: nothing fails later, or inside of torch."""
 
+import random
+
 import pytest
 import torch
 
@@ -90,3 +92,37 @@ def test_index_types_are_checked_by_us(dtype):
             arrays = {**t.structure.arrays, name: array.to(dtype)}
             with pytest.raises(ValueError, match=f"{name[:-1]} is {dtype}, must be|index arrays must all be"):
                 gs.SparseTensor.from_arrays(format, (20, 20), t.values(), arrays)
+
+
+#: Operators whose result has another shape or another pattern than their argument, which its format may not allow.
+OPERATORS = {
+    "sum": lambda x: x.sum(0), "sum of rows": lambda x: x.sum(-1), "add": lambda x: x + x, "abs": lambda x: x.abs(),
+    "permute": lambda x: x.permute(*range(x.dim())[::-1]), "transpose": lambda x: x.transpose(0, -1),
+    "row": lambda x: x[0], "slice": lambda x: x[1:], "steps": lambda x: x[..., ::2], "flat": lambda x: x.reshape(-1),
+    "cat": lambda x: torch.cat([x, x]), "stack": lambda x: torch.stack([x, x]), "new dimension": lambda x: x[None],
+    "flipped": lambda x: x.index_select(-1, torch.arange(x.shape[-1]).flip(0)), "amax": lambda x: x.amax(-1),
+    "scaled": lambda x: x * torch.arange(1.0, x.shape[-1] + 1, dtype=x.dtype),
+    "repeat": lambda x: x.repeat(2, *[1] * (x.dim() - 1)),
+    "other pattern": lambda x: x + x.flip(0), "cumsum": lambda x: x.cumsum(-1), "float": lambda x: x.float(),
+}  # fmt: skip
+
+
+def test_operators_over_every_stack():
+    """A format that can't hold a result must not make the operator fail."""
+    for seed in SEEDS:
+        t, x = stored(seed)
+        if t is None:
+            continue
+        for name in random.Random(seed).sample(list(OPERATORS), 5):
+            with gs.fallback("silent"):
+                got = OPERATORS[name](t)
+            got = got.to_dense() if isinstance(got, gs.SparseTensor) else got
+            torch.testing.assert_close(got, OPERATORS[name](x), msg=f"{seed} {t.format} {name}")
+
+
+def test_results_keep_a_format_that_holds_anything():
+    for format in (gs.CSR(), gs.COO(), gs.ELL(), gs.Format("compressed-nonunique", "singleton", "singleton"), gs.CSF()):
+        assert format.general() == format
+    for level in (gs.formats.levels.Fixed(3), gs.formats.levels.Lanes(), "singleton"):
+        assert gs.Format("dense", level).general() == gs.CSR()
+        assert gs.Format("compressed", "dense", level).general() == gs.COO()

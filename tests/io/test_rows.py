@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
+from gossamer.core.join import from_entries
 
 
 @pytest.fixture
@@ -26,7 +27,14 @@ def test_rows_by_hand(path: Path) -> None:
     assert (w.shape, w.dtype, w.format, w.sparsity) == ((2, 4), "float32", "CSR()", 0.625)
     assert (w.bytes, w.dense_bytes, w.tied_to) == (3 * 4 + 3 * 4 + 3 * 4, 32, None) and w.pattern
     b = rows["b"]
-    assert (b.dtype, b.format, b.sparsity, b.bytes, b.dense_bytes, b.pattern) == ("float16", "Dense()", 0.75, 8, 8, "")
+    assert (b.dtype, b.format, b.sparsity, b.bytes, b.dense_bytes, b.pattern) == (
+        "float16",
+        "Dense()",
+        0.0,
+        8,
+        8,
+        "",
+    )  # a vector
     assert rows["n"].sparsity == 0.0 and rows["n"].bytes == 8  # one number is no tensor of zeros
 
 
@@ -107,3 +115,39 @@ def test_bytes_that_are_no_int8_weight(path: Path) -> None:
     safetensors.torch.save_file({"packed": packed[:-64].clone()}, path)
     with pytest.raises(gs.io.BadFile, match="weight: "):
         gs.io.inspect(path)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_summary_and_report_agree_with_inspect(seed: int, path: Path) -> None:
+    """Of sparse and dense weights, with zeros among what is dense and among what is kept."""
+    rng = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(16, 8), nn.Conv1d(4, 8, 3), nn.Embedding(5, 4), nn.Linear(8, 8))
+    formats = [gs.Masked(), gs.CSR(), gs.COO(), gs.BSR((2, 2)), gs.formats.PackedCSR()]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(torch.rand(parameter.shape, generator=rng) < torch.rand((), generator=rng))
+        model[0].bias.zero_()
+    if seed % 4:
+        gs.sparsify_(model, {"0": "50%", "3": "2:4"}, format=formats[seed % 5])
+    gs.save(model, path)
+    inspected = {row.name: row.sparsity for row in gs.io.inspect(path)}
+    summed = {row.name: 1 - row.density for row in gs.summary(model).rows}
+    reported = {layer.name: layer.sparsity for layer in gs.report(model, measure=False).layers}
+    assert inspected == pytest.approx(summed)
+    assert {name: inspected[name] for name in reported} == pytest.approx(reported)
+    assert inspected["0.bias"] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.uint16, torch.uint32, torch.bool])
+def test_zeros_of_any_type(dtype: torch.dtype, path: Path) -> None:
+    safetensors.torch.save_file({"w": torch.eye(4).to(dtype)}, path)
+    assert [row.sparsity for row in gs.io.inspect(path)] == [0.75]
+
+
+@pytest.mark.parametrize("format", [gs.COO(), gs.DCSR(), gs.CSF()], ids=str)
+def test_a_few_entries_of_a_huge_shape(format: gs.Format, path: Path) -> None:
+    """The mask of this tensor would take a terabyte."""
+    keys = torch.tensor([5, 10**6 + 3, 10**12 - 1])
+    gs.save({"w": from_entries(keys, torch.ones(3), (10**6, 10**6), format)}, path)
+    (row,) = gs.io.inspect(path)
+    assert (row.shape, row.pattern) == ((10**6, 10**6), "") and row.sparsity == 1 - 3e-12

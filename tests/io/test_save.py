@@ -175,3 +175,12 @@ def test_files_of_version_1_are_read(path: Path, n: int, m: int, order: tuple[in
             found = file["w"]
             assert found.format == now.format and torch.equal(found._values, now._values)
             assert torch.equal(found.structure.arrays["crd3"], now.structure.arrays["crd3"])
+
+
+def test_a_mask_that_changes_while_it_is_saved_gives_a_file_that_loads(path: Path) -> None:
+    """Another thread trains: the values that are copied may be of an earlier mask than the mask is."""
+    tensor = gs.sparsify(torch.randn(8, 8), "50%", gs.Masked())
+    other = gs.sparsify(torch.randn(8, 8), "50%", gs.Masked())
+    gs.save({"w": gs.SparseTensor(tensor.values(), other.structure)}, path)
+    with gs.io.File(path) as file:
+        assert torch.equal(file["w"].to_dense(), tensor.to_dense() * other.mask())

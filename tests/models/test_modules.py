@@ -140,3 +140,22 @@ def test_an_attribute_of_the_layer_is_not_overwritten(hold, name):
         else:
             hold_stored(layer, "weight", gs.from_dense(X, gs.CSR()).structure)
     assert type(layer) is nn.Linear and "weight" in layer._parameters
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("format", [gs.Masked(), gs.CSR(), gs.formats.PackedCSR()], ids=str)
+@pytest.mark.filterwarnings("ignore::gossamer.FallbackWarning")
+def test_recurrent_layers_train_and_are_copied(kind, format):
+    """They keep their weights in a list of their own, which has SparseTensors of stored weights."""
+    builder = gs.SparsityBuilder(kind(8, 8, 2, bidirectional=True), inplace=True)
+    builder.set_weight("weight_*", "50%", out_format=format)
+    model, x = builder.get_sparse_model(), torch.randn(3, 2, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(x)[0].square().sum().backward()
+        optimizer.step()
+    for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(x)[0], model(x)[0])
+        twin.weight_ih_l0_values.data.zero_() if format != gs.Masked() else twin.weight_ih_l0.data.zero_()
+        assert not torch.equal(twin(x)[0], model(x)[0])

@@ -101,3 +101,22 @@ def test_data_for_a_parameter_on_the_meta_device():
     parameter = nn.Parameter(torch.ones(2, device="meta"), requires_grad=False)
     set_data(parameter, torch.tensor([1.0, 2.0, 3.0]))
     assert parameter.tolist() == [1.0, 2.0, 3.0] and not parameter.requires_grad and type(parameter) is nn.Parameter
+
+
+@pytest.mark.parametrize("format", [gs.CSR(), gs.COO(), gs.ELL(), gs.BSR((2, 2)), gs.formats.PackedCSR()], ids=str)
+@pytest.mark.parametrize("length", [0, 1, 3, 1000])
+def test_values_of_another_length_are_refused_before_a_kernel_reads_them(format, length):
+    """However they came there: a kernel reads as many as the index arrays have entries."""
+    x = torch.randn(4, 16)
+    for place in ("functional_call", "attribute", "data"):
+        model = gs.sparsify_(nn.Linear(16, 16), "50%", format=format)
+        model(x)
+        with pytest.raises(ValueError, match="the values are"):
+            if place == "functional_call":
+                torch.func.functional_call(model, {"weight_values": torch.zeros(length)}, x)
+            elif place == "attribute":
+                model.weight_values = nn.Parameter(torch.zeros(length))
+                model(x)
+            else:
+                model.weight_values.data = torch.zeros(length)
+                model(x)

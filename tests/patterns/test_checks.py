@@ -84,6 +84,8 @@ def test_scores_are_detached_and_of_a_type_that_ranks():
             check_scores(wrong, "NM")
     with pytest.raises(ValueError, match=r"NM can't rank NaN: 1 of 6 scores of shape \(2, 3\) are NaN"):
         check_scores(torch.tensor([[1.0, 2.0, float("nan")], [0.0, float("inf"), 1.0]]), "NM")
+    with pytest.raises(ValueError, match="NM can't rank what is on the meta device"):
+        check_scores(torch.ones(2, 2, device="meta"), "NM")
 
 
 @pytest.mark.parametrize(

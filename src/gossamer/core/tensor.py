@@ -55,6 +55,11 @@ class SparseTensor(torch.Tensor):
     def __init__(
         self, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
     ) -> None:
+        if type(values) is Tensor and not torch.compiler.is_compiling() and values.shape != structure.value_shape:
+            raise ValueError(  # a kernel would read beyond them
+                f"{structure.format} of shape {tuple(structure.shape)}: the values are {tuple(values.shape)}, "
+                f"must be {structure.value_shape}"
+            )
         self._values = values
         self.grad_format = grad_format
         self._set_structure(structure)
@@ -271,9 +276,9 @@ class SparseTensor(torch.Tensor):
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
         if id(self) in memo:
             return memo[id(self)]
-        if not self.is_leaf:
+        if not self.is_leaf and self._owner is None:  # a module's weight is a leaf there, and a module may keep it
             raise RuntimeError("only leaves can be deep-copied: call .detach() first, as for any torch tensor")
-        copy = SparseTensor(self._values.clone(), self._structure, requires_grad=self.requires_grad)
+        copy = SparseTensor(self._values.detach().clone(), self._structure, requires_grad=self.requires_grad)
         copy.grad_format = self.grad_format
         if isinstance(self, torch.nn.Parameter):
             copy = torch.nn.Parameter(copy, self.requires_grad)  # type: ignore[assignment]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from gossamer.formats.levels import KINDS, Level, as_level, level_name
+from gossamer.formats.levels import KINDS, Level, Singleton, as_level, level_name
 
 if TYPE_CHECKING:
     from gossamer.formats.structure import Matrix, Structure
@@ -157,16 +157,25 @@ class Format:
         return None
 
     def general(self) -> Format:
-        """Return the format for results with another pattern (a transpose, a sum): this one, unless it supports only
-        some patterns.
+        """Return the format for results with another pattern or shape (a slice, a sum): this one, unless it supports
+        only some.
 
         Examples
         --------
         >>> import gossamer as gs
-        >>> gs.COO().general(), gs.formats.PackedNM(2, 4).general()
-        (COO(), CSR())
+        >>> gs.COO().general(), gs.formats.PackedNM(2, 4).general(), gs.Format("dense", "singleton").general()
+        (COO(), CSR(), CSR())
         """
-        return self
+        if self.own_map or all(map(self._takes_all, range(len(self.levels)))):
+            return self
+        return as_format("CSR" if len(self.levels) == 2 else "COO")
+
+    def _takes_all(self, number: int) -> bool:
+        """Can a level store any coordinates? A singleton can where each entry has a parent of its own."""
+        level = self.levels[number]
+        if isinstance(level, Singleton):
+            return number > 0 and not self.levels[number - 1].merges
+        return level.takes_all
 
     def transposed(self) -> Format | None:
         """Return the format of the transpose, if it needs no copy of the values; else None.

@@ -80,3 +80,27 @@ def cleared(values: Tensor, valid: Tensor, inplace: bool = False) -> Tensor:
         return (bits * valid).view(values.dtype)
     bits.mul_(valid)
     return values
+
+
+#: Types that torch.count_nonzero takes: not float8, nor unsigned integers of more than a byte.
+_COUNTED = frozenset({
+    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+    torch.float32, torch.float64, torch.complex64, torch.complex128,
+})  # fmt: skip
+
+
+def share_of_zeros(tensor: Tensor) -> float:
+    """Sparsity of a dense tensor, as it is reported: its zeros, of matrices and tensors of more dimensions only.
+
+    Biases and other vectors often start as zeros, and are not sparse for that.
+
+    Examples
+    --------
+    >>> share_of_zeros(torch.eye(4)), share_of_zeros(torch.zeros(4))
+    (0.75, 0.0)
+    """
+    if tensor.dim() < 2 or tensor.numel() == 0 or tensor.is_meta:
+        return 0.0
+    if tensor.dtype not in _COUNTED:
+        tensor = tensor.double()
+    return 1 - int(torch.count_nonzero(tensor)) / tensor.numel()

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats.values import share_of_zeros
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
@@ -18,6 +19,9 @@ from gossamer.kernels.int8.layout import layout_of
 from gossamer.kernels.int8.unpack import check, mask_of
 from gossamer.kernels.int8.weight import HEAD, parts
 from gossamer.patterns import describe
+
+#: Bytes that the mask of any tensor may take, to see which pattern it has.
+_MASK = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Saved:
     bytes: int
     dense_bytes: int
     tied_to: str | None = None  # the same tensor under another name, counted there
-    pattern: str = ""  # of a sparse tensor, as its mask has it
+    pattern: str = ""  # of a sparse tensor, as its mask has it; not of one whose mask would be far larger than itself
 
 
 def inspect(path: str | os.PathLike[str]) -> list[Saved]:
@@ -94,13 +98,13 @@ def _row(name: str, tensor: Tensor) -> Saved:
     shape, dtype = tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")
     if isinstance(tensor, SparseTensor):
         size, dense = tensor.nbytes, tensor._dense_shape.numel() * tensor._values.element_size()
-        pattern = describe(tensor.mask())
+        small = tensor._dense_shape.numel() <= 2 * size + _MASK  # a few entries may have a shape of any size
+        pattern = describe(tensor.mask()) if small else ""
         return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense, pattern=pattern)
     if name.endswith("packed") and _is_int8(tensor):
         return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
-    zeros = 1 - int(tensor.count_nonzero()) / max(tensor.numel(), 1) if tensor.numel() and tensor.dim() else 0.0
-    return Saved(name, shape, dtype, "Dense()", zeros, size, size)
+    return Saved(name, shape, dtype, "Dense()", share_of_zeros(tensor), size, size)
 
 
 def _is_int8(tensor: Tensor) -> bool:

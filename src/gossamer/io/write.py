@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Masked
+from gossamer.formats.values import cleared
 from gossamer.io.container import NAMES, Entry, Header, memory, place
 from gossamer.io.parts import Record, is_plain, take_apart
 from gossamer.models.modules import part_of
@@ -96,18 +98,25 @@ def _write(
     """Write the arrays of one tensor to their places; return their digests. Nothing of it is held afterwards."""
     parts, now = _parts(name, tensor, dense)
     digests = {}
-    for key, part in parts.items():
+    for key, part in _copies(parts, tensor).items():
         entry = entries.get(key)
         if now != record or entry is None or (entry.dtype, entry.shape) != (NAMES.get(part.dtype), tuple(part.shape)):
             raise ValueError(f"{name!r} changed while it was written: a mapping must give the same tensor twice")
-        own = part.detach().cpu().contiguous()
-        if own.data_ptr() == part.data_ptr():
-            own = own.clone()  # a model that trains meanwhile must not change what is hashed
-        whole = memory(own)
+        whole = memory(part)
         file.seek(start + entry.begin)
         file.write(whole)
         digests[key] = hashlib.sha256(whole).hexdigest()
     return digests
+
+
+def _copies(parts: dict[str, Tensor], tensor: Any) -> dict[str, Tensor]:
+    """Return copies on the CPU: a model that trains meanwhile must not change what is hashed, nor a mask alone."""
+    own = {key: part.detach().cpu().contiguous() for key, part in parts.items()}
+    own = {key: part.clone() if part.data_ptr() == parts[key].data_ptr() else part for key, part in own.items()}
+    if len(own) == 2 and isinstance(tensor, SparseTensor) and isinstance(tensor.format, Masked):
+        (key, values), (_, mask) = own.items()
+        own[key] = cleared(values, mask.view(values.shape))
+    return own
 
 
 def state_of(model: nn.Module) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from gossamer.models import hf as hf
 from gossamer.models import serve as serve
 from gossamer.models import steps as steps  # its hooks handle sparse weights before and after optimizer steps
+from gossamer.models.averaging import follow_
 from gossamer.models.builder import SparsityBuilder
 from gossamer.models.deploy.deploy import DeployError, deploy
 from gossamer.models.distributed import reduce_in_order, reduce_values, synchronize_
@@ -26,7 +27,7 @@ from gossamer.models.weights import Weight, all_weights, sparse_weights
 __all__ = [
     "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample",
     "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight",
-    "all_weights", "count_flops", "densify_", "deploy", "fuse_", "group_", "hold_", "pack_", "quantize_",
+    "all_weights", "count_flops", "densify_", "deploy", "follow_", "fuse_", "group_", "hold_", "pack_", "quantize_",
     "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary",
     "synchronize_",
 ]  # fmt: skip

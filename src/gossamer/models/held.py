@@ -16,10 +16,15 @@ if TYPE_CHECKING:
 
 
 class Checked(NamedTuple):
-    """A structure that was found right, with the names of its buffers, and how often they had been written then."""
+    """A structure that was found right, with the names of its buffers, and how often they had been written then.
+
+    ``values`` is the name of its values, and ``shape`` the shape that they must have.
+    """
 
     structure: Structure
     arrays: tuple[tuple[str, Tensor, int], ...]
+    values: str
+    shape: tuple[int, ...]
 
 
 @dataclass

@@ -36,6 +36,12 @@ class Home:
     def __init__(self, module: nn.Module, name: str, mask: Tensor | None) -> None:
         self.module, self.name, self.mask = weakref.ref(module), name, mask
         self.version = 0 if mask is None else version_of(mask)
+        #: How often the parameter had been written when it was last clear outside the mask.
+        self.written: int | None = None
+        #: Has the parameter values at every position, for one step of an optimizer?
+        self.whole = False
+        #: Is an optimizer that leaves zeros as they are in the middle of a step?
+        self.steps = False
         self.hooks: list[Any] = []
         #: The gradient that was cleared last, and how often it had been written then.
         self.clean: tuple[Any, int] = (_nothing, 0)

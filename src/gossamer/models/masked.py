@@ -55,6 +55,9 @@ class MaskedParameter(nn.Parameter):
     @property
     def data(self) -> Tensor:
         """The detached values. Values that you assign outside the mask are set to zero, with a warning."""
+        home = self.home
+        if home is not None and not compiling():
+            home.written = None  # who has them may write to them, and torch doesn't count that
         return _DATA.__get__(self)
 
     @data.setter
@@ -123,6 +126,8 @@ class MaskedParameter(nn.Parameter):
 
     def sparse(self) -> SparseTensor:
         """Return it as a detached SparseTensor that shares its memory."""
+        if self.home is not None:
+            clear_writes(self, self.home)
         structure = Structure(
             Masked(), self.shape, {f"mask{max(self.dim(), 1) - 1}": self.known_mask().view(-1)}, self.device
         )
@@ -149,8 +154,10 @@ if MaskedParameter not in optimizers._foreach_supported_types:
     optimizers._foreach_supported_types.append(MaskedParameter)
 
 
-def exchange_memory(parameter: Tensor, values: Tensor) -> Tensor:
-    """Let a parameter have other memory of the same shape, unmasked; return the values that it had.
+def exchange_memory(parameter: Tensor, values: Tensor, whole: bool = False) -> Tensor:
+    """Let a parameter have other memory of the same shape; return the values that it had.
+
+    ``whole``: values at every position, which are not to be cleared.
 
     Examples
     --------
@@ -161,6 +168,9 @@ def exchange_memory(parameter: Tensor, values: Tensor) -> Tensor:
     """
     before: Tensor = _DATA.__get__(parameter)
     _DATA.__set__(parameter, values)
+    home = home_of(parameter)
+    if home is not None:
+        home.whole = whole
     return before
 
 
@@ -177,7 +187,7 @@ def settle(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) ->
         return
     if mask is not None and home.version != version_of(mask):
         clear(parameter, mask)
-        home.version = version_of(mask)
+    clear_writes(parameter, home)
     home.watch(parameter)
 
 
@@ -186,7 +196,24 @@ def is_settled(module: nn.Module, parameter: Tensor, mask: Tensor | None) -> boo
     home = parameter.__dict__.get("home")
     if type(home) is not Home or mask is None or home.mask is not mask or home.module() is not module:
         return False
-    return home.version == version_of(mask) and home.watches
+    return is_clear(home, parameter, mask) and home.watches
+
+
+def is_clear(home: Home, parameter: Tensor, mask: Tensor) -> bool:
+    """Has nobody written to a parameter or its mask since it was cleared? (nn.init and users do.)"""
+    if home.whole or home.steps:
+        return True
+    if parameter.is_inference() or mask.is_inference():
+        return home.version == version_of(mask) and home.written == version_of(parameter)
+    return home.version == mask._version and home.written == parameter._version
+
+
+def clear_writes(parameter: Tensor, home: Home) -> None:
+    """Clear a parameter outside its mask if somebody has written to it."""
+    mask = home.mask
+    fits = mask is not None and mask.shape == parameter.shape and mask.device == parameter.device
+    if fits and not parameter.is_meta and not is_clear(home, parameter, mask):  # type: ignore[arg-type]
+        _clear_values(parameter, home, mask)  # type: ignore[arg-type]
 
 
 def _move_in(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) -> None:
@@ -203,10 +230,17 @@ def _move_in(module: nn.Module, name: str, parameter: Any, mask: Tensor | None) 
 
 
 @torch.no_grad()
+def _clear_values(parameter: Tensor, home: Home | None, mask: Tensor) -> None:
+    cleared(_DATA.__get__(parameter), mask, inplace=True)
+    if home is not None:
+        home.version, home.written = version_of(mask), version_of(parameter)
+
+
+@torch.no_grad()
 def clear(parameter: Tensor, mask: Tensor) -> None:
     """Put zeros into a parameter, and into its gradient, where the mask is False."""
-    cleared(parameter.data, mask, inplace=True)
     grad, home = GRAD.__get__(parameter), home_of(parameter)
+    _clear_values(parameter, home, mask)
     if grad is None or grad.layout != torch.strided or isinstance(grad, SparseTensor):
         return
     if home is None or home.owns(grad):

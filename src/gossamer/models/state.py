@@ -1,7 +1,8 @@
 """Optimizer state follows a weight: when its mask or its format changes, so does what an optimizer remembers of it.
 
 Who changes a weight rarely has the optimizer at hand. So the change is noted here, and carried out before the next step
-of every optimizer (``steps.py``). Positions that are no longer kept lose their state, new ones start with zeros.
+of every optimizer (``steps.py``). Positions that are no longer kept lose their state, new ones start as those of a new
+parameter do.
 """
 
 from __future__ import annotations
@@ -29,6 +30,14 @@ KEEP_ZEROS = frozenset(
                  "LBFGS", "Adafactor")
     if hasattr(torch.optim, name)
 )  # fmt: skip
+
+
+#: State of a new parameter that isn't zero, and the setting that it starts with. From zero, Rprop's steps would take
+#: fifty updates to have the length that they should.
+_FIRST = {
+    (torch.optim.Rprop, "step_size"): "lr",
+    (torch.optim.Adagrad, "sum"): "initial_accumulator_value",
+}
 
 
 class _Moves:
@@ -68,25 +77,23 @@ def follow_all(optimizer: Optimizer) -> None:
     now = (_count, *map(id, parameters))
     if _followed.get(optimizer) == now:
         return
-    followed = [follow(optimizer, parameter) for parameter in parameters]
-    if isinstance(optimizer, torch.optim.LBFGS) and any(followed):
-        restart(optimizer)
+    for parameter in parameters:
+        follow(optimizer, parameter)
     _followed[optimizer] = now
 
 
-def follow(optimizer: Optimizer, parameter: Tensor) -> bool:
-    """Move the state of a parameter, if it has changed since an optimizer last saw it; return whether it has."""
+def follow(optimizer: Optimizer, parameter: Tensor) -> None:
+    """Move the state of a parameter, if it has changed since an optimizer last saw it."""
     moves = _moves.get(parameter)
     if moves is None:
-        return False
+        return
     if optimizer not in moves.seen:
         optimizer.register_load_state_dict_post_hook(_loaded)
         moves.seen[optimizer] = moves.first
     if moves.seen[optimizer] is moves.now:
-        return False
+        return
     move_state(optimizer, parameter, moves.seen[optimizer], moves.now)
     moves.seen[optimizer] = moves.now
-    return True
 
 
 def _loaded(optimizer: Optimizer) -> None:
@@ -95,19 +102,28 @@ def _loaded(optimizer: Optimizer) -> None:
         for parameter in group["params"]:
             home = home_of(parameter)
             if home is not None and home.mask is not None and not home.held.open:
-                _clear(optimizer.state.get(parameter, {}), parameter, home.mask)
+                _clear(optimizer, parameter, home.mask)
             settled(optimizer, parameter)
 
 
-def _clear(state: dict[str, Any], parameter: Tensor, mask: Tensor) -> None:
-    """Set state to zero outside a mask."""
+def _clear(optimizer: Optimizer, parameter: Tensor, mask: Tensor) -> None:
+    """Set state outside a mask to that of a new weight."""
+    state = optimizer.state.get(parameter, {})
     for name, value in state.items():
         if type(value) is Tensor and value.shape == parameter.shape:
-            state[name] = cleared(value.contiguous(), mask)
+            state[name] = _outside(value, mask, _first(optimizer, parameter, name))
+
+
+def _outside(value: Tensor, mask: Tensor, first: float) -> Tensor:
+    """Return state that is that of a new weight outside a mask."""
+    return value.masked_fill(~mask, first) if first else cleared(value.contiguous(), mask)
 
 
 def move_state(optimizer: Optimizer, parameter: Tensor, before: Structure | None, now: Structure | None) -> None:
     """Bring the state of one parameter from one structure to another; None stands for dense."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        restart(optimizer)
+        return
     state = optimizer.state.get(parameter)
     if not state:
         return
@@ -116,12 +132,21 @@ def move_state(optimizer: Optimizer, parameter: Tensor, before: Structure | None
         unfactored(state)
     for name, value in state.items():
         if isinstance(value, Tensor) and value.dim() > 0 and type(value) in (Tensor, SparseTensor):
-            state[name] = _moved_value(name, value, before, now)
+            state[name] = _moved_value(value, before, now, _first(optimizer, parameter, name))
     if adafactor:
         factored(state)
 
 
-def _moved_value(name: str, value: Tensor, before: Structure | None, now: Structure | None) -> Tensor:
+def _first(optimizer: Optimizer, parameter: Tensor, name: str) -> float:
+    """What state of this name is for a new parameter."""
+    for (kind, known), setting in _FIRST.items():
+        if isinstance(optimizer, kind) and name == known:
+            groups = (group for group in optimizer.param_groups if any(p is parameter for p in group["params"]))
+            return float(next(groups, optimizer.defaults)[setting])
+    return 0.0
+
+
+def _moved_value(value: Tensor, before: Structure | None, now: Structure | None, first: float) -> Tensor:
     shape = (now or before).shape  # type: ignore[union-attr]
     if isinstance(value, SparseTensor):
         dense = value.to_dense()
@@ -129,6 +154,8 @@ def _moved_value(name: str, value: Tensor, before: Structure | None, now: Struct
         return value  # it came from a file with the weight
     elif before is not None and not isinstance(before.format, Masked) and value.shape == before.value_shape:
         dense = scatter(value, before)
+        if first:
+            dense.masked_fill_(~SparseTensor(value, before).mask(), first)
     elif value.shape == shape:
         dense = value
     else:
@@ -137,5 +164,5 @@ def _moved_value(name: str, value: Tensor, before: Structure | None, now: Struct
         return dense
     if isinstance(now.format, Masked):
         (mask,) = now.arrays.values()
-        return cleared(dense.contiguous(), mask.view(shape))
+        return _outside(dense, mask.view(shape), first)
     return gather(dense, now)

@@ -21,8 +21,8 @@ from gossamer.core.untraced import untraced
 from gossamer.core.values import scatter
 from gossamer.formats import Masked, Structure
 from gossamer.formats.values import cleared
-from gossamer.models.home import Home, home_of
-from gossamer.models.masked import clear_gradients, settle
+from gossamer.models.home import Home, home_of, version_of
+from gossamer.models.masked import clear_gradients, clear_writes, settle
 from gossamer.models.state import KEEP_ZEROS, follow_all, move_state, settled
 from gossamer.models.stored import store
 
@@ -43,8 +43,12 @@ def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     follow_all(optimizer)
     homes = list(_homes(optimizer))
     clear_gradients((parameter, home) for parameter, home in homes if home.mask is not None)
+    keeps_zeros = type(optimizer) in KEEP_ZEROS
     for parameter, home in homes:
         held = home.held
+        home.steps = False
+        clear_writes(parameter, home)
+        home.steps = keeps_zeros and held.rule is None
         if held.gradient is not None and parameter.grad is not None:
             _give_gradient(parameter, home)
         if held.rule is not None and held.rule.due and held.is_stored and held.collected is not None:
@@ -85,13 +89,15 @@ def after_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Choose weights again where it is due, and clear what an unusual optimizer wrote outside masks."""
     clears = type(optimizer) not in KEEP_ZEROS
     for parameter, home in _homes(optimizer):
-        rule = home.held.rule
+        rule, home.steps = home.held.rule, False
         if rule is not None and parameter.grad is not None:
             if rule.due:
                 _choose(optimizer, parameter, home)
             rule.steps += 1
-        elif clears and home.mask is not None:
-            cleared(parameter.data, home.mask, inplace=True)
+        elif home.mask is not None:
+            if clears:
+                cleared(parameter.data, home.mask, inplace=True)
+            home.written = version_of(parameter)
 
 
 def _choose(optimizer: Optimizer, parameter: Any, home: Home) -> None:

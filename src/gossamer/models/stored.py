@@ -46,7 +46,8 @@ def structure_of(module: nn.Module, name: str, held: Held) -> Structure:
 def trust(name: str, held: Held, structure: Structure) -> None:
     """Note that the arrays of a structure are right as they are now."""
     arrays = structure.arrays.items()
-    held.checked = Checked(structure, tuple((f"{name}_{part}", array, version_of(array)) for part, array in arrays))
+    known = tuple((f"{name}_{part}", array, version_of(array)) for part, array in arrays)
+    held.checked = Checked(structure, known, f"{name}_values", structure.value_shape)
 
 
 def _unchanged(module: nn.Module, checked: Checked) -> bool:
@@ -54,7 +55,8 @@ def _unchanged(module: nn.Module, checked: Checked) -> bool:
     for key, array, version in checked.arrays:  # a plain loop for speed: every call of a layer runs it
         if buffers.get(key) is not array or (array._version if not array.is_inference() else -1) != version:
             return False
-    return True
+    values = module._parameters.get(checked.values)
+    return values is not None and values.shape == checked.shape  # a kernel would read beyond shorter ones
 
 
 class Owner:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core.opaque import Opaque
+from gossamer.formats.values import share_of_zeros
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.opaque import names_of_parts
@@ -43,7 +44,7 @@ class Summary:
 
     @property
     def density(self) -> float:
-        """Share of the model's values that are stored."""
+        """Share of the model's values that are kept; of dense weights, that are not zero."""
         total = sum(torch.Size(r.shape).numel() for r in self.rows)
         return sum(r.density * torch.Size(r.shape).numel() for r in self.rows) / max(total, 1)
 
@@ -113,7 +114,8 @@ def _row(name: str, weight: Weight) -> Row:
     shape, size = tuple(weight.shape), weight.parameter.element_size()
     dense = weight.shape.numel() * size
     if not weight.is_sparse:
-        return Row(name, shape, "Dense()", 1.0, dense, dense)
+        density = 1.0 if weight.foreign else 1 - share_of_zeros(weight.parameter.detach())
+        return Row(name, shape, "Dense()", density, dense, dense)
     tensor = weight.sparse()
     return Row(name, shape, str(weight.format), tensor.density, tensor.nbytes, dense)
 

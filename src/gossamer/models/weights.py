@@ -14,7 +14,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Masked, Structure
 from gossamer.models.held import Held
 from gossamer.models.home import home_of
-from gossamer.models.masked import MaskedParameter
+from gossamer.models.masked import MaskedParameter, clear_writes
 from gossamer.models.modules import held_by, hold_masked, hold_stored, release, watch_gradient
 from gossamer.models.state import moved
 from gossamer.models.stored import set_data
@@ -95,7 +95,10 @@ class Weight:
     def dense(self) -> Tensor:
         """Return the values as an ordinary detached tensor; only for a stored weight this makes a copy."""
         if isinstance(self.format, Dense | Masked):
-            return self.parameter.detach()
+            parameter, home = self.parameter, home_of(self.parameter)
+            if home is not None:
+                clear_writes(parameter, home)
+            return parameter.detach()
         return self.sparse().to_dense()
 
     def sparse(self) -> SparseTensor:

@@ -71,6 +71,8 @@ def check_scores(scores: Tensor, name: str) -> Tensor:
             f"{name} needs real floating-point scores, got {scores.dtype}. "
             "Score the tensor first, for example with gossamer.Magnitude(), or convert it with .float()."
         )
+    if scores.is_meta:
+        raise ValueError(f"{name} can't rank what is on the meta device, where there are no values: load them first")
     scores = scores.detach()
     if scores.dtype not in (torch.float32, torch.float64):
         scores = scores.float()

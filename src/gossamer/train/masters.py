@@ -73,7 +73,7 @@ class Master:
             return
         if self.dense.dtype != parameter.dtype or self.dense.device != parameter.device:  # the model was moved
             self.dense = self.dense.to(parameter)
-        self._sparse = exchange_memory(parameter, self.dense)
+        self._sparse = exchange_memory(parameter, self.dense, whole=True)
 
     def close(self) -> None:
         """Give the parameter what the model computes with, as it was before :meth:`open`; all values are kept here."""

@@ -66,3 +66,10 @@ def test_few_rows_and_rows_that_can_be_filled_are_dense():
     assert form("ki,kj->ij", a, a) == gs.CSR()
     tall = from_entries(torch.arange(0, 4_000_000, 2), torch.ones(2_000_000), (2_000_000, 2), gs.CSR())
     assert form("ik,kj->ij", tall, gs.from_dense(torch.eye(2), gs.CSR())) == gs.CSR()
+
+
+def test_a_result_is_not_given_a_format_that_holds_only_some_patterns():
+    """One entry in each row of the operand; those of its transpose are others."""
+    one_each = gs.from_dense(torch.tensor([[0.0, 2.0], [0.0, 3.0]]), gs.Format("dense", "singleton"))
+    assert form("ij->ji", one_each) == gs.CSR()
+    assert gs.einsum("ij->ji", one_each).to_dense().tolist() == [[0.0, 0.0], [2.0, 3.0]]

@@ -37,7 +37,8 @@ def infer(statement: Statement, structures: Sequence[Structure | None]) -> int |
         return Dense()
     for k in sorted(sparse):
         format = structures[k].format  # type: ignore[union-attr]
-        if len(statement.inputs[k]) == len(statement.output) and natural(format, len(statement.output)):
+        fits = natural(format, len(statement.output)) and format.general() == format
+        if len(statement.inputs[k]) == len(statement.output) and fits:
             return _narrowed(format, statement, structures, points)
     return _narrowed(CSR() if len(statement.output) == 2 else CSF(), statement, structures, points)
 

@@ -117,6 +117,11 @@ class Level:
         """Raise ValueError if the written arrays break a rule that the counts alone could not show."""
 
     @property
+    def takes_all(self) -> bool:
+        """Can it store any coordinates, below any number of parents?"""
+        return type(self).check_sizes is Level.check_sizes
+
+    @property
     def merges(self) -> bool:
         """Do entries with the same parent and coordinate share a position?"""
         return True

@@ -38,6 +38,10 @@ class Fixed(Level):
                 f"width={self.width!r} must be a non-negative integer, or None for the width of the fullest parent"
             )
 
+    @property
+    def takes_all(self) -> bool:
+        return self.width is None
+
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         new = starts(parent, coord)
         counts = torch.bincount(parent[new], minlength=parents)

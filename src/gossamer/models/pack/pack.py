@@ -182,7 +182,7 @@ def _weights(model: nn.Module) -> tuple[dict[str, Weight], dict[str, str]]:
 
 def _pruned(weight: Weight) -> bool:
     """Has a plain weight many zeros? (Tables of embeddings may, and biases of experts, for other reasons.)"""
-    if len(weight.shape) < 2 or weight.shape.numel() == 0:
+    if len(weight.shape) < 2 or weight.shape.numel() == 0 or weight.parameter.is_meta:
         return False
     if weight.name.endswith("bias") or isinstance(weight.module, _TABLES):
         return False
