@@ -6,7 +6,7 @@ vectors (``emit.strips``), and sums have vectors of partial sums (``emit.sums``)
 
 from __future__ import annotations
 
-from gossamer.compiler.emit import strips, sums
+from gossamer.compiler.emit import gathers, strips, sums
 from gossamer.compiler.emit.lanes import Lanes, NotLinear
 from gossamer.compiler.emit.text import Text
 from gossamer.compiler.loops import names
@@ -45,6 +45,7 @@ class Writer(Text):
         super().__init__(nest)
         self.rows = (names.OUT_CRD, "int") in nest.arrays  # else entries are appended by their number, which is longer
         self.lanes: Lanes | None = None
+        self.carried: set[str] = set()  # loops that begin where they ended in the turn before
         self.only: strips.Strip | None = None  # the size of strip that all columns fit in, in a version for that
 
     # -- expressions
@@ -212,8 +213,13 @@ class Writer(Text):
     def turns(self, s: For) -> None:
         """Write the turns of a loop."""
         var, begin, end = self.name(s.var), self.expr(s.begin), self.expr(s.end)
+        base = "" if begin == "0" else f"{begin} + "
+        sum = gathers.carried(self, s)
+        if sum is not None and isinstance(sum.begin, Load):
+            first = f"{base}lo" if s.role in ("units", "parts") else begin
+            self.put(f"{{ long {self.name(sum.var)} = {self.name.array(sum.begin.array)}[{first}];")
+            self.carried.add(sum.var)
         if s.role in ("units", "parts"):
-            base = "" if begin == "0" else f"{begin} + "
             self.put(f"for (long {var} = {base}lo; {var} < {base}hi; ++{var}) {{")
             self.depth += 1
             if self.nest.appends:
@@ -228,3 +234,6 @@ class Writer(Text):
             self.put(f"for (long {var} = {begin}, {var}_stop = {end}; {var} < {var}_stop; ++{var}) {{")
             self.block(s.body)
         self.put("}")
+        if sum is not None:
+            self.carried.discard(sum.var)
+            self.put("}")

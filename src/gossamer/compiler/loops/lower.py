@@ -99,6 +99,7 @@ class Lowering:
             (*program.order, *(d.var for d in program.derived)),
             program.long,
             self.parts and self.units is not None,
+            program.ragged,
         )
 
     @property

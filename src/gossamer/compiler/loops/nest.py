@@ -267,6 +267,7 @@ class Nest:
     indices: tuple[str, ...] = ()  # variables that are indices; all others have a dot in their names
     long: bool = False  # may a sum have so many terms that it must be made of blocks?
     parts: bool = False  # each chunk of the units writes a result of its own: they are to be added up
+    ragged: bool = False  # do the lengths of rows change from one to the next?
     result: str = ""  # the variable that is returned, if one is
 
     def __str__(self) -> str:
@@ -308,10 +309,7 @@ def _lines(body: list[Stmt], depth: int = 0) -> list[str]:
     pad, out = "  " * depth, []
     for s in body:
         if isinstance(s, For):
-            role = {"units": "parallel ", "parts": "in parts ", "strip": "in strips ", "unroll": "unrolled "}.get(
-                s.role, ""
-            )
-            out.append(f"{pad}{role}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
+            out.append(f"{pad}{_ROLES[s.role]}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
         elif isinstance(s, While):
             out.append(f"{pad}while {show(s.condition)}:")
         elif isinstance(s, If):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.compiler.language.tree import operand_name
-from gossamer.compiler.run.views import View, native
+from gossamer.compiler.run.views import View, native, without_empty_rows
 from gossamer.formats import Format
 
 if TYPE_CHECKING:
@@ -77,5 +77,7 @@ def stored(arg: Arg, view: View | None, flat: bool = False) -> Stored:
         return Stored(structure.format, 0, "read as the dense tensor that it stores")
     if native(structure) is view or (view.index is None and any(d < 0 for d, _ in view.parts)):
         return Stored(structure.format, structure.nnz, "walked as it is stored")
+    if view is without_empty_rows(structure):
+        return Stored(structure.format, structure.nnz, "walked as it is stored, without empty rows")
     order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts) if d >= 0)
     return Stored(structure.format, structure.nnz, f"sorted by ({order}) and kept")

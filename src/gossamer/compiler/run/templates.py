@@ -15,6 +15,7 @@ from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import names_in
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.flat import flattened
+from gossamer.compiler.run.lengths import uneven
 from gossamer.formats import Structure
 from gossamer.formats.levels import Compressed, Dense
 
@@ -26,16 +27,19 @@ _LEVELS = (Dense, Compressed)  # levels whose arrays say all about them
 
 
 def look(structures: Sequence[Structure | None]) -> Hashable:
-    """Return what a plan depends on besides formats and sizes: types of arrays, and their lengths to two digits.
+    """Return what a plan depends on besides formats and sizes.
+
+    Types of arrays, their lengths to two digits, and if rows differ in length.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> look([gs.from_dense(torch.eye(4), gs.CSR()).structure, None])
-    (torch.int32, '5.0e+00', torch.int32, '4.0e+00')
+    (torch.int32, '5.0e+00', torch.int32, '4.0e+00', False)
     """
-    arrays = [a for s in structures if s is not None for a in s.arrays.values()]
-    return tuple(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}"))
+    known = [s for s in structures if s is not None]
+    arrays = [a for s in known for a in s.arrays.values()]
+    return *(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}")), *(uneven(s) for s in known)
 
 
 class Template:
