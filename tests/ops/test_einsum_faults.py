@@ -341,3 +341,31 @@ def test_small_integers_that_broadcast_in_a_full_reduction(dtype):
     assert got.dtype == dtype and int(got) == 60
     long = gs.einsum("k a, i+k b -> ", torch.ones(2, 9, dtype=dtype), torch.ones(4, 1, dtype=dtype))
     assert int(long) == 54
+
+
+def test_nothing_divided_by_a_condition_of_numbers_is_zero():
+    """gcc 12 moved the condition out of the loop, and wrote NaN with AVX-512."""
+    gs.function("leaky", "where(x > 0, x, 0.25 * x)")
+    a = gs.from_dense(torch.zeros(6, 4, 5, dtype=torch.float64), gs.Masked())
+    number = torch.tensor(1.8, dtype=torch.float64)
+    assert not gs.einsum("mean: awC / (2 + square(leaky(()))) -> aw", a, number).any()
+    b = gs.from_dense(torch.ones(6, 4, 5, dtype=torch.float64), gs.Masked())
+    want = torch.full((6, 4), 1 / (2 + 1.8**2), dtype=torch.float64)
+    torch.testing.assert_close(gs.einsum("mean: awC / (2 + square(leaky(()))) -> aw", b, number), want)
+
+
+@pytest.mark.parametrize("expression", ["zw,zw->wz", "zw + zw -> wz", "zw,wk->kz"])
+def test_a_sparse_result_without_rows_has_one_pointer(expression):
+    a = gs.from_dense(torch.zeros(5, 0), gs.Format("compressed-nonunique", "fixed", order=(1, 0)))
+    b = gs.from_dense(torch.zeros(0, 0), gs.CSR()) if "k" in expression else torch.zeros(5, 0)
+    made = gs.einsum(expression, a, b, out=gs.CSR())
+    assert made.structure.arrays["pos1"].tolist() == [0] and made.shape == (0, 5)
+    made.structure.check(made.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+def test_a_term_beside_an_empty_sum_is_counted_once(dtype):
+    """The result was multiplied by the size of the index that is summed, which is 0."""
+    ly, number = gs.from_dense(torch.zeros(0, 5, dtype=dtype), gs.CSR()), torch.tensor(0, dtype=dtype)
+    got = gs.einsum("max(sin(l), ly) - exp(-square(())) -> y", torch.zeros(0, dtype=dtype), ly, number)
+    assert got.tolist() == [-1.0] * 5

@@ -136,7 +136,7 @@ def _placed(plan: Plan, start: Tensor, counts: Tensor, total: int) -> Places:
         return Places(start, total, counts, None)
     dtype = torch.int32 if total <= _INT32 else torch.int64
     if plan.kernel.row_by_row:
-        return Places(start, total, counts, start.to(dtype, copy=True))
+        return Places(start, total, counts, start[: plan.units + 1].to(dtype, copy=True))  # one spare if there are none
     pos = torch.zeros(counts.numel() + 1, dtype=dtype)
     torch.cumsum(counts, 0, dtype=dtype, out=pos[1:])
     return Places(start, total, counts, pos)

@@ -1,4 +1,4 @@
-"""The operands of a statement as its loops walk them: as they are stored, sorted by other dimensions, or without empty rows."""
+"""The operands of a statement as its loops walk them: as stored, in another order, or without empty rows."""
 
 from __future__ import annotations
 

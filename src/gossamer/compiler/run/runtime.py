@@ -30,8 +30,9 @@ FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-shared", "-w", "-fno-math-errno", "-ffp-contract=fast",
     "-fno-semantic-interposition", "-fwrapv",
 )  # fmt: skip
-#: gcc turns the loop over columns into gathers with it, two to three times slower; clang does not know it.
-GCC_ONLY = ("-fno-loop-unroll-and-jam",)
+#: The first turns the loop over columns into gathers, two to three times slower. The second moves conditions out of
+#: loops, and gcc 12 then writes wrong code for AVX-512 (0 / 2 was NaN). clang knows neither.
+GCC_ONLY = ("-fno-loop-unroll-and-jam", "-fno-unswitch-loops")
 #: What ``$GOSSAMER_ISA`` asks for, as for the CPU kernels: older instructions than the machine has.
 _OLDER = {"avx2": ("-march=haswell",), "baseline": ("-march=x86-64",)}
 _LOG = logging.getLogger("gossamer")
