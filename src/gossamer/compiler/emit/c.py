@@ -126,6 +126,8 @@ class Writer(Text):
             self.put("}")
         elif isinstance(s, Drain) and s.body == [Set(names.COUNT, ONE, "+=")]:
             self.put("out_n += ws_count(ws);")
+        elif isinstance(s, Drain) and self.nest.known:
+            self.put("ws_read(ws, out_crd + out_n, out + out_n, out_stop - out_n);")
         elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
             self.put("out_n += ws_append(ws, out_crd + out_n, out + out_n);")
         elif isinstance(s, Drain):
@@ -147,6 +149,9 @@ class Writer(Text):
             self.put(f"FIND({self.name(s.name)}, {self.name.array(s.array)}, {begin}, {end}, {coord})")
         elif isinstance(s, Scatter):
             coord = self.expr(s.coord)
+            if self.nest.known:
+                self.put(f"ws->val[{coord}] += {self.expr(s.value)};")
+                return
             self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
         elif isinstance(s, Append):
             self.put(f"if (out) {{ out_crd[out_n] = {self.expr(s.coord)}; out[out_n] = {self.expr(s.value)}; }}")
@@ -224,9 +229,12 @@ class Writer(Text):
             self.depth += 1
             if self.nest.appends:
                 self.put(f"const long unit = {var}{'' if begin == '0' else f' - {begin}'}; long out_n = start[unit];")
+            if self.nest.known:
+                self.put("const long out_stop = start[unit + 1];")
+                self.put("if (out_n == out_stop) continue;")
             self.depth -= 1
             self.block(s.body)
-            if self.nest.appends:
+            if self.nest.appends and not self.nest.known:
                 self.put("  if (done) { done[unit] = out_n - start[unit]; if (out) start[unit + 1] = out_n; }")
         else:
             if s.role == "unroll":

@@ -14,7 +14,7 @@ _SUMS = {"float": "double", "double": "double", "int": "long", "long": "long"}
 def function(nest: Nest, name: str) -> str:
     """Return the C function of one nest, and the one that shares it among threads."""
     writer = Writer(nest)
-    outputs = {names.OUT, names.OUT_CRD, names.OUT_COUNT}
+    outputs = {names.OUT, names.OUT_COUNT, *(() if nest.known else (names.OUT_CRD,))}
     for i, (array, ctype) in enumerate(nest.arrays):
         const = "" if array in outputs else "const "
         writer.put(f"{const}{ctype} *restrict {writer.name.array(array)} = a[{i}];")

@@ -268,12 +268,14 @@ class Nest:
     long: bool = False  # may a sum have so many terms that it must be made of blocks?
     parts: bool = False  # each chunk of the units writes a result of its own: they are to be added up
     ragged: bool = False  # do the lengths of rows change from one to the next?
+    known: bool = False  # are the coordinates of a sparse result given, and its values alone computed?
     result: str = ""  # the variable that is returned, if one is
 
     def __str__(self) -> str:
         lines = [f"# {line}" for line in self.title.splitlines()]
         if self.workspace:
             lines.append(f"# workspace: {self.workspace}, {show(self.workspace_size)} coordinates")
+        lines += ["# the coordinates of the result are given"] if self.known else []
         lines += _lines(self.body)
         return "\n".join([*lines, f"return {self.result}"] if self.result else lines)
 

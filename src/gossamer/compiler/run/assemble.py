@@ -2,8 +2,9 @@
 
 How many entries a result has, and where each row begins, follows from the patterns alone. It is counted once, in a pass
 that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one
-pass. What is computed entry by entry has at most as many entries as its operands together: one thread writes it in one
-pass already the first time, into memory for all of them.
+pass. The structure of that one is kept too (``RESULTS``, limited in bytes), and those after it compute values alone.
+What is computed entry by entry has at most as many entries as its operands together: one thread writes it in one pass
+already the first time, into memory for all of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, restack
 from gossamer.compiler.loops import names
+from gossamer.compiler.run.cache import RESULTS
 from gossamer.formats import Format, Structure
 from gossamer.formats.levels import Compressed
 from gossamer.formats.values import summed
@@ -45,7 +47,10 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     out, program = plan.out, plan.kernel.program
     assert isinstance(out, Format)
     places = plan.places
-    most = bound(plan) if places is None and threads == 1 else None
+    known: Structure | None = RESULTS.get(id(plan)) if places is not None else None
+    if known is not None and places is not None:
+        return _again(plan, pointers, places, known, threads), known
+    again, most = places is not None and plan.kernel.repeats, bound(plan) if places is None and threads == 1 else None
     if most is not None:
         places, crd, value = _at_once(plan, pointers, most)
     else:
@@ -57,9 +62,22 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     total, pos = places.total, places.pos
     if pos is not None:
         last = len(program.output.vars) - 1
-        crd = crd if total <= _INT32 else crd.long()  # both arrays have one type
-        return value, Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": crd}, crd.device)
+        short = crd if total <= _INT32 else crd.long()  # both arrays have one type
+        made = Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": short}, crd.device)
+        if again and short is crd:
+            RESULTS.keep(id(plan), made, (plan,))
+        return value, made
     return _stored(out, crd, value, plan.out_shape, plan.choice.method != "sort")
+
+
+def _again(plan: Plan, pointers: list[int], places: Places, known: Structure, threads: int) -> Tensor:
+    """Compute the values of a result whose structure is known."""
+    value = fresh(places.total, plan.dtype)
+    crd = known.arrays[f"crd{len(plan.out_shape) - 1}"]
+    pointers[plan.slot[names.OUT_CRD]], pointers[plan.slot[names.OUT]] = crd.data_ptr(), value.data_ptr()
+    if places.total:
+        plan.kernel.run("again", pointers, plan.sizes_array, 4 * threads, places.start.data_ptr(), 0, threads)
+    return value
 
 
 def bound(plan: Plan) -> int | None:

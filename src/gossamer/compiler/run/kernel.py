@@ -48,14 +48,21 @@ class Kernel:
         nests = {"fill": self.nest}
         if self.program.scatters:
             nests["count"] = Lowering(self.program, count=True).nest()
+        if self.repeats:
+            nests["again"] = Lowering(self.program, known=True).nest()
         return unit.source(nests)
+
+    @property
+    def repeats(self) -> bool:
+        """Has it a function for a result whose coordinates are known?"""
+        return self.program.scatters and self.row_by_row and self.program.workspace in ("dense", "wide")
 
     @cached_property
     def functions(self) -> dict[str, Any]:
         """The functions of the built library."""
         with _LOCK:
             handle = runtime.library(self.source)
-        names = ("fill", "count") if self.program.scatters else ("fill",)
+        names = ["fill", *(["count"] if self.program.scatters else []), *(["again"] if self.repeats else [])]
         return {name: runtime.function(handle, name) for name in names}
 
     @cached_property
