@@ -6,6 +6,7 @@ that look alike, and then costs little more than a look at them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -14,7 +15,9 @@ from typing import NamedTuple
 import torch
 
 from gossamer.compiler import Choice, Derived, Given, Output, Program, Stack, Statement, Strided, nest_order
-from gossamer.compiler.loops.schedule import TURN, schedule
+from gossamer.compiler.loops import by_hand
+from gossamer.compiler.loops.by_hand import Loops
+from gossamer.compiler.loops.schedule import TURN, Scheduler, schedule
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS
 from gossamer.compiler.run.lengths import Sums, uneven
@@ -49,16 +52,24 @@ class Design(Operands):
         sizes: dict[str, int],
         dtype: torch.dtype,
         out: str | int | Format,
+        loops: Loops | None = None,
     ) -> None:
         super().__init__(statement, args, sizes, out)
-        self.dtype = dtype
+        self.dtype, self.loops = dtype, loops or Loops()
         key = self._key()
         known: _Known | None = DESIGNS.get(key)
         if known is not None and self._repeat(known):
             return
         self.keep_whole()
-        self.choice = self._choose()
+        if self.loops.order is not None and "." not in self.loops.order:
+            self.uncut()
+        self.choice = by_hand.applied(self.loops, self._choose())
         self.tiling = self._tile()
+        if self.loops.tile and (self.tiling is None or self.tiling.view is None):
+            raise ValueError(
+                f"{self.loops}: there is nothing to tile in {self.statement}. Tiles are for a result with the entries "
+                f"of a CSR operand, summed along an index of dense operands whose size is a multiple of 64 bytes"
+            )
         self.program = self._program()
         if self.tiling is None:
             DESIGNS.keep(key, _Known(self.choice, self.program, tuple(self.orders), frozenset(self.filled), self.sizes))
@@ -76,7 +87,7 @@ class Design(Operands):
             fans = tuple(float(f"{fan:.1e}") for fan in view.fans)
             uneven_rows = uneven(arg.structure)
             looks.append((arg.vars, arg.shape, arg.structure.format, kinds, fans, view.index is None, uneven_rows))
-        return "design", self.statement, tuple(looks), tuple(self.sizes.items()), self.dtype, self.out
+        return "design", self.statement, tuple(looks), tuple(self.sizes.items()), self.dtype, self.out, self.loops
 
     def _repeat(self, known: _Known) -> bool:
         """Take a known design; False if a sum is long here and was not there."""
@@ -164,16 +175,35 @@ class Design(Operands):
                 self.repack(k)
         found = self._scheduled([self.given(k, view) for k, view in enumerate(self.views)], ())
         if found is None:
-            raise NotImplementedError(f"no order of loops computes {self.statement}")
+            order = "no order of loops computes" if self.loops.order is None else f"{self.loops} can't compute"
+            raise NotImplementedError(f"{order} {self.statement}{self._possible()}")
         return found
+
+    def _order(self, given: list[Given], derived: tuple[Derived, ...]) -> tuple[str, ...] | None:
+        """Return the order of loops that was given by hand."""
+        s = self.statement
+        every = Scheduler(s.tree, given, self.sizes, self._output(), derived, s.reduce).vars if self.loops.order else ()
+        return self.loops.ordered(every)
+
+    def _possible(self) -> str:
+        """Orders of loops that could have been given."""
+        if self.loops.order is None:
+            return ""
+        given, s, sizes = tuple(self.given(k, v) for k, v in enumerate(self.views)), self.statement, self.sizes
+        every = self._order(list(given), ()) or ()
+        orders = itertools.permutations(sorted(every)) if len(every) < 5 else ()
+        settings = s.tree, given, tuple(sizes.items()), self._output(), (), s.reduce
+        found = [by_hand.spelled(order) for order in orders if schedule(*settings, order) is not None]
+        return f"; these orders can: {', '.join(found)}" if found else ""
 
     def _scheduled(self, given: list[Given], derived: tuple[Derived, ...]) -> Choice | None:
         s, output = self.statement, self._output()
         sizes, stacks = tuple(self.sizes.items()), tuple(given)
-        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce)
+        order = self._order(given, derived)
+        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce, order)
         if output.kind != "rows":
             return found
-        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce)
+        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce, order)
         return other if found is None or (other is not None and other.cost < found.cost) else found
 
     def _tile(self) -> Tiling | None:
@@ -182,7 +212,7 @@ class Design(Operands):
             return None
         if (view := self.views[self.out]) is None or view.cut:
             return None
-        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype)
+        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype, self.loops.tile)
         if found is None:
             return None
         self.args = [found.cut(arg) for arg in self.args]
@@ -216,7 +246,7 @@ class Design(Operands):
         workspace = None
         if choice.method == "workspace":
             size = self.sizes[output.vars[-1]]
-            workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
+            workspace = self.loops.workspace or ("dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash")
         program = replace(program, order=order, workspace=workspace, long=self._long(), ragged=self._ragged())
         if (t := self.tiling) is None:
             return program

@@ -51,6 +51,12 @@ class Operands:
             if cut or loose:
                 self.repack(k)
 
+    def uncut(self) -> None:
+        """Take operands in blocks entry by entry, so that each index is one loop."""
+        for k, view in enumerate(self.views):
+            if view is not None and view.cut:
+                self.repack(k)
+
     def loop_vars(self, k: int, view: View) -> tuple[str, ...]:
         """Loop variables of an operand's levels: its indices, with numbers where they are cut."""
         own = self.args[k].vars
