@@ -77,6 +77,11 @@ class Writer(Text):
             return 0
         raise NotLinear
 
+    def same(self, *expressions: Expr) -> None:
+        """Raise if integers differ from lane to lane: all lanes of a vector take one branch, and find one entry."""
+        if self.lanes and any(self.step(e) for e in expressions):
+            raise NotLinear
+
     def varies(self, e: Expr) -> bool:
         """Has a value its own in every lane?"""
         if isinstance(e, Load):
@@ -111,6 +116,7 @@ class Writer(Text):
         if isinstance(s, For):
             self.loop(s)
         elif isinstance(s, While):
+            self.same(s.condition)
             self.put(f"while ({self.expr(s.condition)}) {{")
             self.block(s.body)
             if self.lanes and self.nest.long and strips.adds(s.body):
@@ -118,6 +124,7 @@ class Writer(Text):
                 strips.end_block(self)
             self.put("}")
         elif isinstance(s, If):
+            self.same(s.condition)
             self.put(f"if ({self.expr(s.condition)}) {{")
             self.block(s.body)
             if s.other:
@@ -145,6 +152,7 @@ class Writer(Text):
         elif isinstance(s, Set):
             self.put(f"{self.name(s.name)} {s.sign} {self.expr(s.value)};")
         elif isinstance(s, Find):
+            self.same(s.begin, s.end, s.coord)
             begin, end, coord = (self.expr(e) for e in (s.begin, s.end, s.coord))
             self.put(f"FIND({self.name(s.name)}, {self.name.array(s.array)}, {begin}, {end}, {coord})")
         elif isinstance(s, Scatter):

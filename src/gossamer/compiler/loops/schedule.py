@@ -209,7 +209,8 @@ class Scheduler:
             operand = self.given[k].operand
             if isinstance(operand, Strided) and last in operand.vars and operand.unit != last:
                 copies.append(k)
-            if isinstance(operand, Stack) and last in operand.vars and operand.levels[-1].var != last:
+            twice = operand.vars.count(last) > 1  # a diagonal is searched for
+            if isinstance(operand, Stack) and last in operand.vars and (twice or operand.levels[-1].var != last):
                 return cost + (STRIDED - 1) * turns, None, []
         if any(last in [v for v, _ in d.parts] for d in self.derived):
             return cost, None, []
