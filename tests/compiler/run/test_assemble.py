@@ -198,3 +198,26 @@ def test_nothing_is_kept_of_a_product_that_is_computed_once_or_twice_with_new_pa
         a = gs.from_dense(_random(30, 30, 0.2, seed), gs.CSR())
         gs.einsum("ik,kj->ij", a, a)
     assert len(RESULTS) == entries
+
+
+@pytest.mark.parametrize("share", [1, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_new_product_on_one_thread_is_written_in_one_pass(share, dtype, monkeypatch):
+    """Into memory for as many entries as multiplications, unless these are too many."""
+    a, b = _random(40, 30, 0.2, 1, dtype), _random(30, 60, 0.3, 2, dtype)
+    sa, sb = gs.from_dense(a, gs.CSR()), gs.from_dense(b, gs.CSR())
+    products = int(((a != 0).double() @ (b != 0).double()).sum())
+    monkeypatch.setattr("gossamer.compiler.run.assemble._AT_ONCE", share * (4 + dtype.itemsize) * products)
+    assert bound(plan_of("ik,kj->ij", [sa, sb])) == (products if share else None)
+    run, ran = type(plan_of("ik,kj->ij", [sa, sb]).kernel).run, []
+    monkeypatch.setattr(
+        type(plan_of("ik,kj->ij", [sa, sb]).kernel),
+        "run",
+        lambda k, name, *args: ran.append(name) or run(k, name, *args),
+    )
+    made = [gs.einsum("ik,kj->ij", sa, sb) for _ in range(3)]
+    assert ran == (["fill", "fill", "again"] if share else ["count", "fill", "fill", "again"])
+    for c in made:
+        c.structure.check(c.values())
+        torch.testing.assert_close(c.to_dense(), a @ b)
+        assert c.structure.arrays["crd1"].numel() == c.nnz == int(((a != 0).double() @ (b != 0).double() > 0).sum())

@@ -71,6 +71,22 @@ def test_a_long_sum_is_left_to_another_kernel():
     assert look([long])[:-1] == look([short.structure])[:-1] and kept.plan_for([long, None]) is None
 
 
+def test_empty_rows_are_left_out_of_new_patterns_too():
+    x, sizes = torch.randn(40, dtype=torch.float64), []
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        dense = torch.zeros(9000, 40, dtype=torch.float64)
+        dense.view(-1)[torch.randint(360_000, (1000,), generator=generator)] = 1.5
+        a = gs.from_dense(dense, gs.CSR())
+        torch.testing.assert_close(gs.einsum("ij,j->i", a, x), dense @ x)
+        plan, kept = made("ij,j->i", [a, x], [("i", "j"), ("j",)])
+        other = kept.plan_for([a.structure, None])
+        assert kept.filled == {0} and other.units == plan.units == int((dense != 0).any(1).sum())
+        sizes.append(other.units)
+        assert kept.plan_for([matrix(0).structure, None]) is None  # a pattern with few empty rows
+    assert len(set(sizes)) > 1
+
+
 def test_rows_that_differ_in_length_have_another_template():
     even = gs.from_dense(torch.eye(200), gs.CSR()).structure
     counts = torch.arange(201).remainder(5)

@@ -23,13 +23,14 @@ from gossamer.compiler.convert.restack import enough, restack
 from gossamer.compiler.loops import names
 from gossamer.compiler.run.cache import RESULTS
 from gossamer.formats import Format, Structure
-from gossamer.formats.levels import Compressed
+from gossamer.formats.levels import Compressed, Dense
 from gossamer.formats.values import summed
 
 if TYPE_CHECKING:
     from gossamer.compiler.run.plans import Plan
 
 _INT32 = 2**31 - 1
+_AT_ONCE = 1 << 26  # bytes of a product up to which memory is taken for as many entries as multiplications
 _USED = 7 / 8  # share of the memory for a result from which on the rest of it is not worth a copy
 
 
@@ -81,7 +82,10 @@ def _again(plan: Plan, pointers: list[int], places: Places, known: Structure, th
 
 
 def bound(plan: Plan) -> int | None:
-    """Return how many entries a result can have at most, if it is computed entry by entry; None if it is not.
+    """Return how many entries a result can have at most; None if that is not known, or far too many.
+
+    It is known of what is computed entry by entry. A product of two matrices in rows has at most one entry for each
+    multiplication.
 
     Examples
     --------
@@ -89,9 +93,11 @@ def bound(plan: Plan) -> int | None:
     >>> from gossamer.ops.plans_of import plan_of
     >>> a, b = gs.from_dense(torch.eye(4), gs.CSR()), gs.from_dense(torch.ones(4, 4), gs.CSR())
     >>> [bound(plan_of(text, [a, b])) for text in ("ij + ij -> ij", "ij,ij->ij", "ij,jk->ik")]
-    [20, 4, None]
+    [20, 4, 16]
     """
     points, entries = plan.kernel.points, 0
+    if plan.kernel.repeats:
+        return _products(plan)
     for point in points:
         least = None
         for k in point:
@@ -102,6 +108,21 @@ def bound(plan: Plan) -> int | None:
             least = own if least is None else min(least, own)
         entries += least or 0
     return entries if points else None
+
+
+def _products(plan: Plan) -> int | None:
+    """Return how many multiplications a product of two matrices in rows takes; None if it is not one, or too large."""
+    program, (first, *others) = plan.kernel.program, plan.views
+    second = others[0] if len(others) == 1 else None
+    if first is None or second is None or program.statement.summed != program.order[1:2]:
+        return None
+    rows = [type(level) for view in (first, second) for level in view.levels] == [Dense, Compressed, Dense, Compressed]
+    i, k, j = program.order if len(program.order) == 3 else ("", "", "")
+    if not rows or [o.vars for o in program.operands] != [(i, k), (k, j)]:
+        return None
+    lengths = second.arrays["pos1"].diff().index_select(0, first.arrays["crd1"])
+    most = int(lengths.sum(dtype=torch.int64))
+    return most if most * (4 + plan.dtype.itemsize) <= _AT_ONCE else None
 
 
 def _empty(plan: Plan, pointers: list[int]) -> tuple[Tensor, Tensor, Tensor]:
