@@ -35,6 +35,7 @@ class Kernel:
         #: does it write every place of its output, so that this needs no zeros before?
         self.covers = lowering.covers and bool(self.nest.body)
         self.pointers = struct.Struct(f"{len(self.nest.arrays)}Q").pack  # faster than an array of ctypes
+        self.packed = struct.Struct(f"{4 + len(self.nest.arrays)}Q").pack
         self.pool = runtime.pool()
 
     @property
@@ -60,15 +61,20 @@ class Kernel:
     @cached_property
     def functions(self) -> dict[str, Any]:
         """The functions of the built library."""
-        with _LOCK:
-            handle = runtime.library(self.source)
+        handle = self.library
         names = ["fill", *(["count"] if self.program.scatters else []), *(["again"] if self.repeats else [])]
         return {name: runtime.function(handle, name) for name in names}
 
     @cached_property
+    def library(self) -> Any:
+        """The built library."""
+        with _LOCK:
+            return runtime.library(self.source)
+
+    @cached_property
     def fill(self) -> Any:
-        """The function that computes, for those who know that it needs no workspace, so that it can't fail."""
-        return self.functions["fill"]
+        """The function that computes, of ``packed`` arguments. For kernels without a workspace: nobody asks if it failed."""
+        return runtime.call(self.library, "fill")
 
     @cached_property
     def points(self) -> tuple[frozenset[int], ...]:

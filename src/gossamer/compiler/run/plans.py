@@ -125,6 +125,7 @@ class Plan:
         numbers[names.TOTAL] = math.prod(self.out_shape)
         nest = self.kernel.nest
         self.sizes_array = (ctypes.c_long * max(len(nest.sizes), 1))(*(numbers[n] for n in nest.sizes))
+        self.sizes_at = ctypes.addressof(self.sizes_array)
         self.keep = [a.contiguous() for a in arrays.values()]  # pointers must stay good
         self.arrays = at = dict(zip(arrays, self.keep, strict=True))
         self.numbers = numbers
@@ -189,7 +190,7 @@ class Plan:
         pointers[self.out_slot] = out.data_ptr()
         threads = 1 if self.alone else min(torch.get_num_threads(), self.threads)
         parts = self.parts or 4 * threads
-        kernel.fill(kernel.pool, threads, parts, kernel.pointers(*pointers), self.sizes_array, None, None)
+        kernel.fill(kernel.packed(kernel.pool, threads, parts, self.sizes_at, *pointers))
         return out
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
