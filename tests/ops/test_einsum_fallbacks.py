@@ -73,6 +73,7 @@ def test_what_needs_no_dense_copy_is_not_refused():
         gs.einsum("ij,j->i", A.half(), X.half())
         gs.einsum("ij,j->i", A.detach().requires_grad_(), X).sum().backward()
         gs.einsum("ij,jk->ik", sparse(6, 5, seed=3).to_dense(), B)
+        gs.einsum("ij,j->i", A.to("meta"), X.to("meta"))
 
 
 def test_in_a_trace():

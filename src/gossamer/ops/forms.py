@@ -95,8 +95,8 @@ def is_traced(tensors: Sequence[Tensor]) -> bool:
 
 
 def tell_dense(tensors: Sequence[Tensor], reason: str) -> None:
-    """Warn, or raise, that an einsum is computed on dense copies; a trace only raises. Masked needs no copies."""
-    if any(isinstance(t, SparseTensor) and not t.structure.plain for t in tensors):
+    """Warn, or raise, that an einsum is computed on dense copies; a trace only raises. Masked and meta have none."""
+    if any(isinstance(t, SparseTensor) and not t.structure.plain and t.device.type != "meta" for t in tensors):
         told = refuse_fallback if torch.compiler.is_compiling() else tell_fallback
         told("gs.einsum", formats_of(tensors), reason)
 

@@ -73,7 +73,7 @@ class Kernel:
 
     @cached_property
     def fill(self) -> Any:
-        """The function that computes, of ``packed`` arguments. For kernels without a workspace: nobody asks if it failed."""
+        """The function that computes, of ``packed`` arguments, for kernels without a workspace: they can't fail."""
         return runtime.call(self.library, "fill")
 
     @cached_property
