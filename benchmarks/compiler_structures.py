@@ -2,9 +2,10 @@
 
     python benchmarks/compiler_structures.py [--quick] [--out FILE]
 
-Every product is timed beside ``torch.sparse`` (CSR with 64- and 32-bit indices) and scipy; the fastest of them is the
-rival. Calls take turns, by the processor time of the thread, and
-the fastest of each counts. ``A X W`` and ``A A Z`` are compared with the best pairs of our own calls.
+Every product is timed beside ``torch.sparse`` (CSR with 64- and 32-bit indices) and scipy, and, if they are installed,
+loops in numba and pydata/sparse; the fastest of them is the rival. Calls take turns, by the processor time of the
+thread, and the fastest of each counts. Patterns are those of the call before, unless a row says "new patterns".
+``A X W`` and ``A A Z`` are compared with the best pairs of our own calls.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,6 +24,9 @@ import scipy.sparse
 import torch
 
 import gossamer as gs
+
+sys.path.insert(0, str(Path(__file__).parent))
+import numba_kernels
 
 RESULT = Path(__file__).parent / "results" / "compiler-structures.json"
 Call = Callable[[], Any]
@@ -99,6 +104,7 @@ def products(a: gs.SparseTensor) -> dict[str, dict[str, Call]]:
         "ij,ij->i, one pattern": {"ours": lambda: gs.einsum("ij,ij->i", a, b),
                                   "scipy": lambda: s.multiply(s).sum(1)},
         "ij,ij->": {"ours": lambda: gs.einsum("ij,ij->", a, b), "numpy dot": lambda: s.data.dot(other)},
+        "SpMV, new patterns": {"ours": lambda: gs.einsum("ij,j->i", new(a), x), "scipy": lambda: s @ x.numpy()},
         "add, new patterns": {"ours": lambda: gs.einsum("ij + ij -> ij", new(a), new(c)), "scipy": lambda: s + t},
     }  # fmt: skip
     for width in (8, 32, 128):
@@ -115,6 +121,9 @@ def products(a: gs.SparseTensor) -> dict[str, dict[str, Call]]:
             }
     if float((c.structure.arrays["pos1"].diff() * a.structure.arrays["pos1"].diff()).sum()) < 4e7:
         found["SpGEMM"] = {"ours": lambda: gs.einsum("ik,kj->ij", a, a), "scipy": lambda: s @ s}
+        found["SpGEMM, new patterns"] = {
+            "ours": lambda: gs.einsum("ik,kj->ij", new(a), new(a)), "scipy": lambda: s @ s
+        }  # fmt: skip
     h, w, z = torch.randn(n, 64), torch.randn(64, 16), torch.randn(n, 16)
     found["A X W"] = {
         "ours": lambda: gs.einsum("nm,mk,ko->no", a, h, w),
@@ -125,7 +134,25 @@ def products(a: gs.SparseTensor) -> dict[str, dict[str, Call]]:
         "ours": lambda: gs.einsum("ij,jk,kl->il", a, a, z),
         "A (A Z) by hand": lambda: gs.einsum("ij,jk->ik", a, gs.einsum("ij,jk->ik", a, z)),
     }
+    if numba_kernels.available():
+        _more_rivals(found, s, t, x)
     return found
+
+
+def _more_rivals(found: dict[str, dict[str, Call]], s: Any, t: Any, x: torch.Tensor) -> None:
+    """Add numba and pydata/sparse to what is timed."""
+    loops, p, q = numba_kernels.rows(s), numba_kernels.pydata(s), numba_kernels.pydata(t)
+    for what in ("SpMV", "SpMV, new patterns"):
+        found[what]["numba"] = lambda: loops["spmv"](x.numpy())
+    for width in (8, 32, 128):
+        y = torch.randn(s.shape[0], width).numpy()
+        found[f"SpMM {width}"]["numba"] = lambda y=y: loops["spmm"](y)
+        if width == 32:
+            found["SDDMM 32"]["numba"] = lambda y=y: loops["sddmm"](y, y)
+    found["add"]["pydata"] = lambda: p + q
+    found["multiply"]["pydata"] = lambda: p * q
+    if "SpGEMM" in found:
+        found["SpGEMM"]["pydata"] = found["SpGEMM, new patterns"]["pydata"] = lambda: p @ p
 
 
 def run(n: int, quick: bool) -> dict[str, Any]:
@@ -146,6 +173,7 @@ def run(n: int, quick: bool) -> dict[str, Any]:
     return {
         "torch": torch.__version__,
         "scipy": scipy.__version__,
+        "numba and pydata/sparse": numba_kernels.available(),
         "rows_of_a_matrix": n,
         "summary": summary(rows),
         "rows": rows,
@@ -165,7 +193,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small matrices, nothing written")
-    parser.add_argument("--rows", type=int, default=64_000)
+    parser.add_argument("--rows", type=int, default=32_768)
     parser.add_argument("--out", type=Path, default=RESULT)
     args = parser.parse_args(argv)
     found = run(4096 if args.quick else args.rows, args.quick)

@@ -24,6 +24,7 @@ from gossamer.models import (
     summary,
 )
 from gossamer.ops import (
+    Loops,
     Output,
     compile,
     dense_from,
@@ -69,8 +70,8 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Magnitude", "Masked", "Movement", "NM", "Opaque",
-    "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
+    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Loops", "Magnitude", "Masked", "Movement", "NM",
+    "Opaque", "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
     "TransposableNM", "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy",
     "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "function", "hf",
     "implements", "implements_backward", "implements_sparsifier", "io", "linear", "load", "mask", "nn", "pack_",

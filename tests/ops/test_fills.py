@@ -63,15 +63,17 @@ def test_other_expressions(expression):
 
 def test_any_other_fill_is_computed_on_dense_copies():
     a = operand((6, 8), gs.CSR(), 0)
-    assert torch.allclose(gs.einsum("ij -> i", a, fill=1.0), dense(a, 1.0).sum(1))
-    assert torch.equal(gs.einsum("max: ij -> i", a, fill=INF), torch.full((6,), INF, dtype=torch.float64))
+    with gs.fallback("silent"):
+        assert torch.allclose(gs.einsum("ij -> i", a, fill=1.0), dense(a, 1.0).sum(1))
+        assert torch.equal(gs.einsum("max: ij -> i", a, fill=INF), torch.full((6,), INF, dtype=torch.float64))
     assert semiring(parse("min: ij * ij -> i", (2, 2)), INF) is None
     assert semiring(parse("min: ij + 0 -> i", (2,)), INF) is None
 
 
 def test_gradients():
     a, b = operand((6, 8), gs.CSR(), 0).requires_grad_(), operand((8, 4), gs.CSR(), 1)
-    got = gs.einsum("min: ik + kj -> ij", a, b, fill=INF)
+    with gs.fallback("silent"):
+        got = gs.einsum("min: ik + kj -> ij", a, b, fill=INF)
     got[got.isfinite()].sum().backward()
     assert int(a.grad.values().sum()) == int(got.isfinite().sum())
 

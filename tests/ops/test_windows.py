@@ -37,7 +37,8 @@ def test_two_dimensions_with_gradients():
 def test_a_sparse_signal_is_read_as_a_dense_one():
     x, w = sparse(9, format=gs.Format("compressed")), torch.randn(3, dtype=torch.float64)
     want = F.conv1d(x.to_dense()[None, None], w[None, None])[0, 0]
-    assert torch.allclose(gs.einsum("k, i+k -> i", w, x), want)
+    with gs.fallback("silent"):
+        assert torch.allclose(gs.einsum("k, i+k -> i", w, x), want)
 
 
 def test_in_a_trace():

@@ -117,14 +117,29 @@ def tell_fallback(name: str, formats: tuple[str, ...], reason: str) -> None:
     if _policy == "silent" or torch.compiler.is_compiling():
         return
     call = f"{name}({', '.join(formats)})"
+    refuse_fallback(name, formats, reason)
+    if (name, formats, reason) not in _told:
+        _told.add((name, formats, reason))
+        warnings.warn(f"{call} ran on a dense copy: {reason}", FallbackWarning, stacklevel=outside())
+
+
+def refuse_fallback(name: str, formats: tuple[str, ...], reason: str) -> None:
+    """Raise under ``gs.fallback("error")``, in a trace too, where nothing is warned about.
+
+    Examples
+    --------
+    >>> with fallback("error"):
+    ...     refuse_fallback("gs.einsum", ("CSR",), "there is no kernel")
+    Traceback (most recent call last):
+        ...
+    NotImplementedError: gs.einsum(CSR) needs a dense copy: there is no kernel. Allow it with gs.fallback("warn"), ...
+    """
     if _policy == "error":
+        call = f"{name}({', '.join(formats)})"
         raise NotImplementedError(
             f'{call} needs a dense copy: {reason}. Allow it with gs.fallback("warn"), or register a function with '
             f"@gs.implements; gs.explain lists what is registered"
         )
-    if (name, formats, reason) not in _told:
-        _told.add((name, formats, reason))
-        warnings.warn(f"{call} ran on a dense copy: {reason}", FallbackWarning, stacklevel=outside())
 
 
 def formats_of(tensors: Sequence[Tensor]) -> tuple[str, ...]:

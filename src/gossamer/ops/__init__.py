@@ -4,6 +4,7 @@ Importing this package registers them; :mod:`gossamer.core` decides which one co
 """
 
 from gossamer.compiler.language.custom import function
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.run.crossover import dense_from
 from gossamer.core.fallback import FallbackWarning, fallback
 from gossamer.core.interop import from_scipy, from_torch
@@ -41,7 +42,7 @@ from gossamer.ops.sparsified import Output, sparsified_op
 from gossamer.ops.sparsify import implements_sparsifier, sparsify
 
 __all__ = [
-    "Compiled", "Explanation", "FallbackWarning", "Output", "assign", "attention", "bridge", "compile",
+    "Compiled", "Explanation", "FallbackWarning", "Loops", "Output", "assign", "attention", "bridge", "compile",
     "conv_dimensions", "conv_transposed", "convolution", "create", "dense_from", "einsum", "explain", "fallback",
     "from_dense", "from_scipy", "from_torch", "function", "gradients", "implements", "implements_backward",
     "implements_sparsifier", "index", "join", "layers", "linear", "mask", "matmul", "norms", "ordering", "outer",

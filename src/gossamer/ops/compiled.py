@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,9 +11,11 @@ from torch import Tensor
 from gossamer.compiler import NotationError
 from gossamer.compiler.language.affine import affine
 from gossamer.compiler.language.notation import parse_groups
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.run.calls import AnyPlan
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
+from gossamer.ops.by_hand import plan_by_hand
 from gossamer.ops.dense import from_dense
 from gossamer.ops.einsum import einsum
 from gossamer.ops.plans_of import plans_of
@@ -25,12 +28,15 @@ class Compiled:
     entries: the order of loops depends on the data.
     """
 
-    def __init__(self, expression: str, formats: tuple[Format, ...], out: Format | None) -> None:
-        self.expression, self.formats, self.out = expression, formats, out
+    def __init__(
+        self, expression: str, formats: tuple[Format, ...], out: Format | None, by_hand: Loops | None = None
+    ) -> None:
+        self.expression, self.formats, self.out, self.by_hand = expression, formats, out, by_hand
         self._plans: list[AnyPlan] = []
 
     def __repr__(self) -> str:
         out = "" if self.out is None else f", out={self.out}"
+        out += "" if self.by_hand is None else f", loops={self.by_hand}"
         return f"compile({self.expression!r}, {', '.join(map(str, self.formats))}{out})"
 
     def __call__(self, *tensors: Tensor) -> Any:
@@ -40,11 +46,16 @@ class Compiled:
             raise TypeError(
                 f"{self} was called with ({', '.join(map(str, given))}): convert with .to_format, or compile again"
             )
-        self._plans = plans_of(self.expression, tensors, self.out)
-        return einsum(self.expression, *tensors, out=self.out)
+        self._plans = self._plans_of(tensors)
+        return einsum(self.expression, *tensors, out=self.out, loops=self.by_hand)
+
+    def _plans_of(self, tensors: Sequence[Tensor]) -> list[AnyPlan]:
+        if self.by_hand is None:
+            return plans_of(self.expression, tensors, self.out)
+        return [plan_by_hand(self.expression, tensors, self.out, self.by_hand)]
 
     def _any_plans(self) -> list[AnyPlan]:
-        self._plans = self._plans or plans_of(self.expression, self._example(), self.out)
+        self._plans = self._plans or self._plans_of(self._example())
         if not self._plans:
             raise ValueError(f"{self}: no operand is sparse, so torch computes it and there is no kernel to show")
         return self._plans
@@ -89,12 +100,12 @@ def _size(index: str) -> int:
     return 48 + 8 * (ord(index[-1]) % 5)
 
 
-def compile(expression: str, *formats: Format, out: Format | None = None) -> Compiled:
+def compile(expression: str, *formats: Format, out: Format | None = None, loops: Loops | None = None) -> Compiled:
     """Return the kernel of an expression for operands of these formats, to look at or to call.
 
     Parameters
     ----------
-    expression, out
+    expression, out, loops
         As for :func:`gossamer.einsum`.
     *formats
         One for each operand; ``gs.Dense()`` for an ordinary tensor.
@@ -117,4 +128,4 @@ def compile(expression: str, *formats: Format, out: Format | None = None) -> Com
     tensor([[1., 1.],
             [1., 1.]])
     """
-    return Compiled(expression, tuple(as_format(f) for f in formats), None if out is None else as_format(out))
+    return Compiled(expression, tuple(as_format(f) for f in formats), None if out is None else as_format(out), loops)

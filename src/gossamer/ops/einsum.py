@@ -17,29 +17,37 @@ from gossamer.compiler.language.statement import canonical, equation
 from gossamer.compiler.language.steps import Step
 from gossamer.compiler.language.types import types
 from gossamer.compiler.language.zips import zipped
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.run.calls import Call, plan_for, refused, run
 from gossamer.compiler.run.crossover import dense_wins
-from gossamer.core.fallback import formats_of, tell_fallback
+from gossamer.core.fallback import formats_of, refuse_fallback
 from gossamer.core.interop import from_torch
 from gossamer.core.join import WantsDenseGradient, build, tracked, wants_dense_gradient
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
+from gossamer.ops.by_hand import by_hand
 from gossamer.ops.fills import filled
-from gossamer.ops.forms import converted, form_for, is_traced, on_dense
+from gossamer.ops.forms import converted, form_for, is_traced, on_dense, tell_dense
 from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, path_of, patterns_of, planned
-from gossamer.ops.ready import Ready, ReadyPath, Recipe, keep, known
+from gossamer.ops.ready import Ready, ReadyPath, Recipe, keep, known, transformed
 from gossamer.ops.traced import traced
 from gossamer.ops.windows import plainly
 
 _LOG = logging.getLogger("gossamer")
+_FUNC = "transforms of torch.func and forward-mode gradients have no kernels"
 _HALF = (torch.float16, torch.bfloat16)
 
 
 def einsum(
-    expression: str, *tensors: Tensor, out: Format | Tensor | None = None, beta: float = 0.0, fill: float = 0.0
+    expression: str,
+    *tensors: Tensor,
+    out: Format | Tensor | None = None,
+    beta: float = 0.0,
+    fill: float = 0.0,
+    loops: Loops | None = None,
 ) -> Any:
     """Compute an expression in index notation over dense and sparse tensors; the loops are compiled for their formats.
 
@@ -64,6 +72,8 @@ def einsum(
     fill
         The value at positions that are not stored. If it is not 0, the result is dense. ``fill=inf`` with ``min:`` and
         sums, and ``fill=-inf`` with ``max:``, visit only stored entries: shortest and longest paths.
+    loops
+        The loops, given by hand; by default they are chosen. The whole expression is then one kernel.
 
     Examples
     --------
@@ -84,15 +94,21 @@ def einsum(
     tensor([4., 5.])
     """
     if out is not None and isinstance(out, Tensor):
-        return into(out, beta, partial(einsum, expression, *tensors, fill=fill))
+        return into(out, beta, partial(einsum, expression, *tensors, fill=fill, loops=loops))
     if beta:
         raise ValueError(f"{expression!r}: beta={beta} needs a tensor as out, to which the result is added")
+    if loops is not None:
+        if fill:
+            raise NotImplementedError(f"{loops}: loops of expressions with fill={fill} are always chosen")
+        return by_hand(expression, tensors, None if out is None else as_format(out), loops)
     if out is None and not fill and torch.compiler.is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
     before = None if fill else known(expression, tensors, out)
     if before is None and isinstance(expression, str) and "+" in expression:
-        given, (expression, tensors) = expression, plainly(expression, tensors)
-        before = None if fill or expression is given else known(expression, tensors, out)
+        given, before_cut, (expression, tensors) = expression, tensors, plainly(expression, tensors)
+        if expression is not given:
+            _tell_windows(before_cut, tensors)
+            before = None if fill else known(expression, tensors, out)
     if before is not None:
         try:
             return before(tensors)
@@ -107,6 +123,13 @@ def einsum(
     except WantsDenseGradient:
         dense = [t.to_dense() if wants_dense_gradient(t) else t for t in tensors]
         return _einsum(expression, dense, format)
+
+
+def _tell_windows(given: Sequence[Tensor], cut: Sequence[Tensor]) -> None:
+    """Warn, or raise, if affine access made a sparse operand dense."""
+    copied = [old for old, new in zip(given, cut, strict=True) if isinstance(old, SparseTensor) and old is not new]
+    if copied:
+        tell_dense(copied, "a sparse operand is read at sums of indices")
 
 
 def _of_torch_sparse(t: Any) -> bool:
@@ -197,6 +220,14 @@ class _Run:
         return self.last
 
 
+def _no_kernels(tensor: Tensor, on_gpu: bool) -> str:
+    """Why there is no kernel for tensors like this one."""
+    dtype = str(tensor.dtype)[6:]
+    if on_gpu or tensor.device.type == "cuda":
+        return f"there are no GPU kernels for {dtype}"
+    return f"there are no kernels for {dtype if tensor.device.type == 'cpu' else tensor.device.type} in this expression"
+
+
 def _computed(
     expression: str, statement: Statement, tensors: Sequence[Tensor], out: Format | int | None
 ) -> tuple[Any, Any]:
@@ -211,16 +242,17 @@ def _computed(
         return again(tensors), again
     on_gpu = gpu.on_gpu(tensors[0].device)
     if (tensors[0].device.type != "cpu" and not on_gpu) or kinds.compute is None:
-        if on_gpu or tensors[0].device.type == "cuda":
-            tell_fallback("gs.einsum", formats_of(tensors), f"there are no GPU kernels for {str(tensors[0].dtype)[6:]}")
+        tell_dense(tensors, _no_kernels(tensors[0], on_gpu))
         return on_dense(statement, tensors, out, kinds.result), None
     if is_traced(tensors):
         assert not isinstance(out, int)
         made = traced(statement, tensors, out) if tensors[0].dtype in (kinds.compute, *_HALF) else None
-        return (on_dense(statement, tensors, out, kinds.result) if made is None else made), None
+        if made is not None:
+            return made, None
+        tell_dense(tensors, "the size of its result is not known in a trace" if not transformed(tensors) else _FUNC)
+        return on_dense(statement, tensors, out, kinds.result), None
     if statement.reduce in ("max", "min") and any(tracked(t) for t in tensors):
-        if on_gpu:
-            tell_fallback("gs.einsum", formats_of(tensors), f"the gradient of a {statement.reduce} has no kernel")
+        tell_dense(tensors, f"the gradient of a {statement.reduce} has no kernel")
         return on_dense(statement, tensors, Dense() if out is None else out, kinds.result), None
     sizes = operands.sizes_of(expression, statement, tensors)
     dtype = operands.stored_type(tensors, kinds.compute)
@@ -229,7 +261,7 @@ def _computed(
         form, after = form_for(inner, prepared, out)
         why = refused(Call(inner, prepared, sizes, form), [p.values for p in prepared]) if on_gpu else None
         if why is not None:
-            tell_fallback("gs.einsum", formats_of(tensors), why)
+            tell_dense(tensors, why)
             return on_dense(statement, tensors, out, kinds.result), None
         plan = plan_for(inner, [p.arg() for p in prepared], sizes, dtype, form, tensors[0].device)
         if dense_wins(plan):
@@ -239,6 +271,7 @@ def _computed(
         tell_fallback("gs.einsum", formats_of(tensors), str(error))
         return on_dense(statement, tensors, out, kinds.result), None
     except BuildError as error:
+        refuse_fallback("gs.einsum", formats_of(tensors), f"its kernel can't be built: {error}")
         _without_compiler(str(error))
         return on_dense(statement, tensors, out, kinds.result), None
     values = values.to(kinds.result)

@@ -14,11 +14,13 @@ from gossamer.compiler.language.algebra import renumber
 from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.language.steps import Step, steps
 from gossamer.compiler.language.tree import operand_name, show
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.planner.pairs import Pair, Planned
 from gossamer.compiler.planner.search import Way
 from gossamer.compiler.run.crossover import dense_wins
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, as_format
+from gossamer.ops.by_hand import plan_by_hand
 from gossamer.ops.planned import planned
 from gossamer.ops.plans_of import plans_of
 from gossamer.ops.windows import plainly
@@ -31,7 +33,13 @@ class Report(NamedTuple):
     text: str
 
 
-def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None, fill: float = 0.0) -> Report:
+def report(
+    expression: str,
+    tensors: Sequence[Tensor],
+    out: Format | None = None,
+    fill: float = 0.0,
+    loops: Loops | None = None,
+) -> Report:
     """Describe a call of :func:`gossamer.einsum`; nothing is computed.
 
     Examples
@@ -42,8 +50,14 @@ def report(expression: str, tensors: Sequence[Tensor], out: Format | None = None
     >>> print(text.splitlines()[0])
     in 2 steps, A (B C): about 0.0 ms of one core
     """
+    if loops is not None:
+        plan = plan_by_hand(expression, tensors, None if out is None else as_format(out), loops)
+        return Report("compiled", plan.explain().replace("\n", "\n  "))
+    sparse = any(isinstance(t, SparseTensor) for t in tensors)
     expression, tensors = plainly(expression, tensors)
-    if not any(isinstance(t, SparseTensor) for t in tensors):
+    if sparse and not any(isinstance(t, SparseTensor) for t in tensors):
+        return Report("fallback", "a sparse operand is read at sums of indices: computed on dense copies")
+    if not sparse:
         return Report("torch", "no operand is sparse, so torch computes it")
     if tensors[0].device.type != "cpu" and not gpu.on_gpu(tensors[0].device):
         return Report("fallback", "the compiler writes code for CPUs and for CUDA, so others compute on dense copies")

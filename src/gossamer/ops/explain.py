@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.core import table
 from gossamer.core.decide import Decision
 from gossamer.core.dispatch import choose
@@ -91,11 +92,18 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     )
 
 
-def _of_einsum(expression: str, *tensors: Any, out: Any = None, beta: float = 0.0, fill: float = 0.0) -> Explanation:
+def _of_einsum(
+    expression: str,
+    *tensors: Any,
+    out: Any = None,
+    beta: float = 0.0,
+    fill: float = 0.0,
+    loops: Loops | None = None,
+) -> Explanation:
     formats = formats_of(tensors)
     if isinstance(out, torch.Tensor):  # the result is added to it
         out = out.format if isinstance(out, SparseTensor) else None
-    found = report(expression, tensors, out, fill)
+    found = report(expression, tensors, out, fill, loops)
     return Explanation("gs.einsum", formats, found.how, name_of(einsum), found.text)
 
 

@@ -7,18 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from gossamer.compiler import interpret, parse
+from gossamer.compiler import Statement, interpret, parse
 from gossamer.compiler.gpu import kernel as gpu
 from gossamer.compiler.gpu.design import NoKernelError
 from gossamer.compiler.language.semiring import semiring
 from gossamer.compiler.run.calls import plan_for
-from gossamer.core.fallback import formats_of, tell_fallback
 from gossamer.core.join import tracked
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import COO, Dense, Format
 from gossamer.native import BuildError
 from gossamer.ops import operands
-from gossamer.ops.ready import ORDINARY
+from gossamer.ops.forms import is_traced, tell_dense
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -42,22 +41,33 @@ def filled(expression: str, tensors: Sequence[Tensor], out: Format | None, fill:
     if not dtype.is_floating_point:
         raise TypeError(f"{expression!r}: fill={fill} needs floating-point operands, not {str(dtype)[6:]}")
     inner = semiring(statement, fill)
-    ordinary = all(type(t._values if isinstance(t, SparseTensor) else t) in ORDINARY for t in tensors)
     sparse = [t for t in tensors if isinstance(t, SparseTensor)]
     walks = bool(sparse) and not any(t.structure.plain for t in sparse)  # a plain one has zeros where nothing is stored
     device = tensors[0].device
-    if inner is not None and walks and ordinary and (device.type == "cpu" or gpu.on_gpu(device)):
-        if not any(tracked(t) for t in tensors):
-            compute = torch.float32 if dtype in _HALF else dtype
-            inner, prepared = operands.prepare(inner, [_walked(t) for t in tensors], sizes, compute)
-            try:
-                plan = plan_for(inner, [p.arg() for p in prepared], sizes, compute, "dense", device)
-                return plan([p.values for p in prepared])[0].to(dtype)
-            except BuildError:
-                pass  # no compiler: dense copies do
-            except NoKernelError as error:
-                tell_fallback("gs.einsum", formats_of(tensors), str(error))
+    why = _without_loops(inner, tensors, fill)
+    if inner is not None and walks and why is None:
+        compute = torch.float32 if dtype in _HALF else dtype
+        inner, prepared = operands.prepare(inner, [_walked(t) for t in tensors], sizes, compute)
+        try:
+            plan = plan_for(inner, [p.arg() for p in prepared], sizes, compute, "dense", device)
+            return plan([p.values for p in prepared])[0].to(dtype)
+        except (BuildError, NoKernelError) as error:
+            why = f"its kernel can't be built: {error}" if isinstance(error, BuildError) else str(error)
+    if why is not None:
+        tell_dense(tensors, why)
     return interpret(statement, [_dense(t, fill) for t in tensors])
+
+
+def _without_loops(inner: Statement | None, tensors: Sequence[Tensor], fill: float) -> str | None:
+    """Why an expression is not computed by loops over stored entries; None if it is."""
+    device = tensors[0].device
+    if inner is None:
+        return f"fill={fill} has no loops in this expression: only inf with min: and -inf with max: have"
+    if any(tracked(t) for t in tensors):
+        return f"the gradient of an expression with fill={fill} has no kernel"
+    if is_traced(tensors):
+        return f"an expression with fill={fill} has no kernel in a trace or a transform"
+    return None if device.type == "cpu" or gpu.on_gpu(device) else f"there are no kernels for {device.type}"
 
 
 def _walked(tensor: Tensor) -> Tensor:

@@ -15,11 +15,12 @@ from gossamer.compiler.language.statement import equation
 from gossamer.compiler.language.tree import Access, Const, Op, Tree
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer, natural
+from gossamer.core.fallback import formats_of, refuse_fallback, tell_fallback
 from gossamer.core.join import build, gather, tracked
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import COO, Dense, Format
 from gossamer.ops import operands
-from gossamer.ops.ready import ORDINARY
+from gossamer.ops.ready import ORDINARY, transformed
 
 _SMALL = (torch.int8, torch.uint8, torch.int16, torch.int32)
 
@@ -33,6 +34,10 @@ def on_dense(statement: Statement, tensors: Sequence[Tensor], out: Format | int 
         dense = _multiplied(equation(statement), [t.to(compute) for t in given]).to(dtype)
     else:
         dense = interpret(statement, given).to(dtype)
+    if transformed(tensors):
+        if isinstance(out, Format) and not isinstance(out, Dense):
+            raise NotImplementedError(f"a result inside a transform of torch.func is dense: it can't be in {out}")
+        return dense
     if isinstance(out, Format):
         return converted(dense, out) if is_traced(tensors) else _stored(dense, statement, tensors, out)
     if not any(isinstance(t, SparseTensor) and t.dim() for t in tensors):
@@ -84,9 +89,16 @@ def _multiplied(equation: str, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def is_traced(tensors: Sequence[Tensor]) -> bool:
-    """Is this a trace, whose tensors have no memory to point to?"""
+    """Is this a trace, or a transform, whose tensors have no memory to point to?"""
     values = [t._values if isinstance(t, SparseTensor) else t for t in tensors]
-    return torch.compiler.is_compiling() or any(type(v) not in ORDINARY for v in values)
+    return torch.compiler.is_compiling() or any(type(v) not in ORDINARY for v in values) or transformed(tensors)
+
+
+def tell_dense(tensors: Sequence[Tensor], reason: str) -> None:
+    """Warn, or raise, that an einsum is computed on dense copies; a trace only raises. Masked and meta have none."""
+    if any(isinstance(t, SparseTensor) and not t.structure.plain and t.device.type != "meta" for t in tensors):
+        told = refuse_fallback if torch.compiler.is_compiling() else tell_fallback
+        told("gs.einsum", formats_of(tensors), reason)
 
 
 def _dense(t: Tensor) -> Tensor:

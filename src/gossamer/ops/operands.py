@@ -59,7 +59,7 @@ def copies(statement: Statement, tensors: Sequence[Tensor], sizes: dict[str, int
     """
     own = dict.fromkeys(statement.summed, 1)
     for names, t in zip(statement.inputs, tensors, strict=True):
-        own |= {v: max(own[v], size) for v, size in zip(names, t.shape, strict=True) if v in own}
+        own |= {v: size for v, size in zip(names, t.shape, strict=True) if v in own and size != 1}
     if statement.reduce != "sum":
         return 1
     return math.prod(sizes[v] for v, size in own.items() if size == 1 and v in sizes)

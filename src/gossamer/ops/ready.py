@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from gossamer.compiler import Statement
 from gossamer.compiler.run.args import Arg
@@ -20,6 +21,7 @@ from gossamer.core.join import tracked
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Structure
 
+_transforms, _wrapped = torch._C._functorch.peek_interpreter_stack, torch._C._functorch.is_functorch_wrapped_tensor
 ORDINARY = (Tensor, torch.nn.Parameter)
 _FEW = 1 << 20  # rows of a sparse result whose format does not depend on the number of entries
 
@@ -97,8 +99,27 @@ class ReadyPath:
         return results[-1]
 
 
+def transformed(tensors: Sequence[Any]) -> bool:
+    """Do these belong to a transform of ``torch.func``, or have they tangents of forward-mode autograd?
+
+    Examples
+    --------
+    >>> import torch
+    >>> transformed([torch.ones(2)]), torch.func.vmap(lambda x: x * transformed([x]))(torch.ones(2))
+    (False, tensor([1., 1.]))
+    """
+    if forward_ad._current_level < 0 and _transforms() is None:
+        return False
+    values = [t._values if isinstance(t, SparseTensor) else t for t in tensors]
+    if any(_wrapped(v) for v in values):
+        return True
+    return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(v).tangent is not None for v in values)
+
+
 def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
-    """The key under which the plan of a call is kept; empty if autograd or a trace has a part in it."""
+    """The key under which the plan of a call is kept; empty if autograd, a transform or a trace has a part in it."""
+    if (forward_ad._current_level >= 0 or _transforms() is not None) and transformed(tensors):
+        return ()
     key: list[Any] = [expression, out, setting()]
     grad = torch.is_grad_enabled()
     for t in tensors:

@@ -28,6 +28,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Structure, as_format
 from gossamer.kernels.csr.operators import _library
 from gossamer.native import BuildError
+from gossamer.ops.ready import transformed
 
 _ARGUMENTS = "str expression, str[] formats, int[] sizes, Tensor[] tensors"
 _library.define(f"einsum({_ARGUMENTS}) -> Tensor")
@@ -39,7 +40,7 @@ _format = lru_cache(maxsize=256)(as_format)
 
 def traced(statement: Statement, tensors: Sequence[Tensor], out: Format | None) -> Tensor | None:
     """Record an einsum in a trace; None if its result's size is not known there."""
-    if torch.compiler.is_exporting() or statement.reduce not in ("sum", "mean"):
+    if torch.compiler.is_exporting() or statement.reduce not in ("sum", "mean") or transformed(tensors):
         return None
     structures = [t.structure if isinstance(t, SparseTensor) else None for t in tensors]
     if any(isinstance(t, SparseTensor) and t.grad_format is not None for t in tensors):

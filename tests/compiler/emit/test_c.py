@@ -13,7 +13,9 @@ from gossamer.compiler.loops.nest import (
     Bin,
     Call,
     Drain,
+    Find,
     For,
+    If,
     Into,
     Let,
     Load,
@@ -23,6 +25,7 @@ from gossamer.compiler.loops.nest import (
     Set,
     Store,
     Var,
+    While,
 )  # fmt: skip
 from gossamer.compiler.run import runtime
 from tests.compiler.emit.built import ran
@@ -81,3 +84,21 @@ def test_maxima_keep_nan():
         a, out = torch.tensor(given), torch.zeros(1)
         ran(nest, {"A.val": a, "out": out}, {"row.size": len(given)})
         torch.testing.assert_close(out[0], a.amax(), equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        Find("B1.q", "B.crd1", ZERO, Num(4), COL),
+        Find("B1.q", "B.crd1", Load("B.pos1", COL), Num(4), ROW),
+        If(Bin("<", COL, Num(4)), []),
+        While(Bin("<", ROW, COL), []),
+    ],
+)
+def test_lanes_that_would_branch_on_their_own_are_refused(statement):
+    w = writer()
+    w.lanes = Lanes("col", 8, 1)
+    with pytest.raises(NotLinear):
+        w.statement(statement)
+    w.lanes = Lanes("k", 8, 1)  # the same for all of its lanes
+    w.statement(statement)

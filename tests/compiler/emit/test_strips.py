@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from gossamer.compiler.emit.blocks import BLOCK
 from gossamer.compiler.emit.strips import STRIPS, adds, strip_in
-from gossamer.compiler.emit.sums import BLOCK
 from gossamer.compiler.loops.nest import ONE, ZERO, Acc, Bin, For, If, Into, Let, Load, Nest, Num, Store, Var
 from gossamer.compiler.run import runtime
 from tests.compiler.emit.built import ran

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from gossamer.compiler.emit.sums import MOST, WIDE
+from gossamer.compiler.emit.blocks import WIDE
+from gossamer.compiler.emit.sums import MOST
 from gossamer.compiler.loops.nest import ZERO, Acc, Bin, For, Into, Let, Load, Nest, Num, Store, Var
 from gossamer.compiler.run import runtime
 from tests.compiler.emit.built import ran

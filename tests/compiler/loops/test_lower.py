@@ -52,6 +52,14 @@ def test_a_product_of_sparse_matrices_by_hand():
     assert machine.arrays["out"] == [0, 19, 16, 0, 0, 0, 18, 28, 32]
 
 
+def test_rows_whose_coordinates_are_known_are_computed_and_not_counted():
+    nest = Lowering(matmul("ikj", "rows", "dense"), known=True).nest()
+    machine = Machine({"out.count": [9] * 3} | arrays_of(0, A) | arrays_of(1, B), {f"{v}.size": 3 for v in "ijk"})
+    machine.run(nest)
+    assert machine.entries == [(1, 19), (2, 16), (0, 18), (1, 28), (2, 32)]
+    assert machine.arrays["out.count"] == [9] * 3 and "# the coordinates of the result are given" in str(nest)
+
+
 def test_sparse_rows_of_a_product():
     machine = ran(matmul("ikj", "rows", "dense"), arrays_of(0, A) | arrays_of(1, B))
     assert machine.entries == [(1, 19), (2, 16), (0, 18), (1, 28), (2, 32)]

@@ -1,11 +1,13 @@
 """Sparse results: counted once for each pair of patterns, written in place, in order."""
 
+import gc
+
 import pytest
 import torch
 
 import gossamer as gs
 from gossamer.compiler.run.assemble import bound
-from gossamer.compiler.run.cache import PLANS
+from gossamer.compiler.run.cache import PLANS, RESULTS
 from gossamer.ops.plans_of import plan_of
 
 
@@ -148,3 +150,74 @@ def test_vectors_are_appended_by_their_number():
     got = gs.einsum("ik,ij->j", gs.from_dense(a, gs.CSR()), x, out=gs.CSF())
     got.structure.check(got.values())
     assert torch.allclose(got.to_dense(), a.sum(1) @ x, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32])
+@pytest.mark.parametrize(("out", "columns"), [(gs.CSR(), 50), (gs.CSC(), 50), (gs.CSR(), 70_000)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_from_the_third_time_on_values_alone_are_computed(out, columns, threads, dtype, monkeypatch):
+    """With one structure for all results; rows without entries are skipped."""
+    monkeypatch.setattr("gossamer.compiler.run.plans._ALONE", 0)
+    a = (3 * _random(300, 40, 0.05, 1, torch.float64)).to(dtype)
+    b = torch.zeros(40, columns, dtype=dtype)
+    b[:, :50] = (3 * _random(40, 50, 0.2, 2, torch.float64)).to(dtype)
+    a[10:40] = 0
+    sa, sb = gs.from_dense(a, gs.CSR()), gs.from_dense(b, gs.CSR())
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        made = [
+            gs.einsum("ik,kj->ij", gs.SparseTensor((n + 1) * sa.values(), sa.structure), sb, out=out) for n in range(5)
+        ]
+    finally:
+        torch.set_num_threads(before)
+    assert made[3].structure is made[1].structure and made[4].structure is made[1].structure
+    assert made[1].structure is not made[0].structure
+    for n, c in enumerate(made):
+        c.structure.check(c.values())
+        assert c.format == out and torch.equal(c.structure.arrays["crd1"], made[0].structure.arrays["crd1"])
+        torch.testing.assert_close(c.to_dense()[:, :50].double(), (n + 1) * (a.double() @ b[:, :50].double()),
+                                   rtol=1e-5, atol=1e-4)  # fmt: skip
+
+
+def test_a_known_result_is_dropped_with_its_plan():
+    a, b = gs.from_dense(_random(30, 20, 0.2, 1), gs.CSR()), gs.from_dense(_random(20, 50, 0.2, 2), gs.CSR())
+    before, entries = RESULTS.nbytes, len(RESULTS)
+    for _ in range(3):
+        made = gs.einsum("ik,kj->ij", a, b)
+    assert len(RESULTS) == entries + 1 and RESULTS.nbytes >= before + made.structure.nbytes()
+    del a, b
+    gc.collect()
+    assert len(RESULTS) == entries and RESULTS.nbytes == before
+    made.structure.check(made.values())
+
+
+def test_nothing_is_kept_of_a_product_that_is_computed_once_or_twice_with_new_patterns():
+    entries = len(RESULTS)
+    for seed in range(4):
+        a = gs.from_dense(_random(30, 30, 0.2, seed), gs.CSR())
+        gs.einsum("ik,kj->ij", a, a)
+    assert len(RESULTS) == entries
+
+
+@pytest.mark.parametrize("share", [1, 0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_new_product_on_one_thread_is_written_in_one_pass(share, dtype, monkeypatch):
+    """Into memory for as many entries as multiplications, unless these are too many."""
+    a, b = _random(40, 30, 0.2, 1, dtype), _random(30, 60, 0.3, 2, dtype)
+    sa, sb = gs.from_dense(a, gs.CSR()), gs.from_dense(b, gs.CSR())
+    products = int(((a != 0).double() @ (b != 0).double()).sum())
+    monkeypatch.setattr("gossamer.compiler.run.assemble._AT_ONCE", share * (4 + dtype.itemsize) * products)
+    assert bound(plan_of("ik,kj->ij", [sa, sb])) == (products if share else None)
+    run, ran = type(plan_of("ik,kj->ij", [sa, sb]).kernel).run, []
+    monkeypatch.setattr(
+        type(plan_of("ik,kj->ij", [sa, sb]).kernel),
+        "run",
+        lambda k, name, *args: ran.append(name) or run(k, name, *args),
+    )
+    made = [gs.einsum("ik,kj->ij", sa, sb) for _ in range(3)]
+    assert ran == (["fill", "fill", "again"] if share else ["count", "fill", "fill", "again"])
+    for c in made:
+        c.structure.check(c.values())
+        torch.testing.assert_close(c.to_dense(), a @ b)
+        assert c.structure.arrays["crd1"].numel() == c.nnz == int(((a != 0).double() @ (b != 0).double() > 0).sum())

@@ -4,7 +4,7 @@ import torch
 
 import gossamer as gs
 from gossamer.compiler.language.notation import parse
-from gossamer.compiler.run.lengths import LONG, longest, widest
+from gossamer.compiler.run.lengths import LONG, longest, ragged, uneven, widest
 from gossamer.compiler.run.views import native
 from gossamer.core.join import from_entries
 
@@ -48,3 +48,20 @@ def test_sums_of_nothing_have_one_term():
     assert longest(parse("ij,j->i", (2, 1)).tree, [None, None], {}) == 1
     assert longest(parse("ij,j->i", (2, 1)).tree, [None, None], {"j": 0}) == 1
     assert widest(view(torch.zeros(2, 3)), 1) == 1
+
+
+def test_rows_that_differ_in_length():
+    even, long = torch.arange(0, 6000, 10), torch.arange(0, 60000, 8)
+    assert not ragged(even) and not ragged(long)
+    assert ragged(torch.arange(600).remainder(5).cumsum(0))
+    assert not ragged(torch.arange(50).remainder(5).cumsum(0))  # few rows
+    assert not ragged(torch.tensor([0])) and not ragged((8 * torch.arange(600).remainder(5)).cumsum(0))  # no ends
+
+
+def test_formats_without_pointers_are_even():
+    x = torch.eye(100)
+    assert not any(
+        uneven(gs.from_dense(x, f).structure) for f in (gs.CSR(), gs.COO(), gs.ELL(), gs.DCSR(), gs.Masked())
+    )
+    x = torch.tril(torch.ones(100, 100))
+    assert uneven(gs.from_dense(x, gs.CSR()).structure) and uneven(gs.from_dense(x, gs.CSC()).structure)

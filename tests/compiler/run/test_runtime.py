@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+import gossamer as gs
 from gossamer.compiler.run import runtime
+from gossamer.ops.plans_of import plan_of
 
 SOURCE = "long twice(long x) { return 2 * x; }"
 
@@ -226,3 +229,15 @@ def test_an_older_processor_has_entries_of_its_own(cache, monkeypatch):
     monkeypatch.setenv("GOSSAMER_ISA", "baseline")
     runtime.library(SOURCE + " /* isa */")
     assert len(entries(cache)) == (2 if runtime.march() != ("-march=native",) else 1)
+
+
+@pytest.mark.skipif(not runtime.available(), reason="no C compiler")
+def test_a_nest_with_all_arguments_in_one_array():
+    """The pool, threads, chunks and sizes, then the arrays: the same as with an argument for each."""
+    a, x = gs.from_dense(torch.tensor([[0.0, 3], [4, 0]]), gs.CSR()), torch.tensor([1.0, 2])
+    plan = plan_of("ij,j->i", [a, x])
+    made = []
+    for quick in (True, False):
+        plan.quick = quick
+        made.append(plan([a.values(), x])[0].tolist())
+    assert made == [[6.0, 4.0]] * 2 and runtime.call(plan.kernel.library, "fill") is not None

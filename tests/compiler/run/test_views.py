@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 
 import gossamer as gs
-from gossamer.compiler.run.views import fans_for, native, repacked, stack_for
+from gossamer.compiler.run.views import fans_for, native, repacked, stack_for, without_empty_rows
 from gossamer.formats.levels import Compressed, Dense
 from tests.formats._draw import blocked, dense, stacks
 
@@ -78,3 +78,38 @@ def test_any_format_in_any_order(x, format):
     for order in itertools.permutations(range(x.dim())):
         view = repacked(a.structure, order)
         assert torch.equal(read(view, a.values(), x.shape), x), order
+
+
+def test_rows_with_entries_alone():
+    x = torch.zeros(5000, 4)
+    x[7], x[4999] = torch.tensor([1.0, 0, 2, 0]), torch.tensor([0, 3.0, 0, 4])
+    structure = gs.from_dense(x, gs.CSR()).structure
+    view = without_empty_rows(structure)
+    assert {n: a.tolist() for n, a in view.arrays.items()} == {
+        "pos0": [0, 2], "crd0": [7, 4999], "pos1": [0, 2, 4], "crd1": [0, 2, 1, 3]
+    }  # fmt: skip
+    assert view.fans == (2.0, 2.0) and view.index is None and without_empty_rows(structure) is view
+    assert view.arrays["crd1"] is structure.arrays["crd1"]
+    for other in (gs.from_dense(A, gs.CSR()), gs.from_dense(x, gs.DCSR()), gs.from_dense(x, gs.ELL())):
+        assert without_empty_rows(other.structure) is None
+    empty = without_empty_rows(gs.from_dense(torch.zeros(5000, 4), gs.CSR()).structure)
+    assert empty.arrays["pos1"].tolist() == [0] and empty.fans == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "expression", ["ij,j->i", "ij,jk->ik", "ij->i", "max: ij->i", "ij + i -> i", "ij,j->", "ji,jk->ik"]
+)
+def test_without_empty_rows_results_are_the_same(expression):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.zeros(6000, 40, dtype=torch.float64)
+    x.view(-1)[torch.randint(240000, (900,), generator=generator)] = -1.5
+    a = gs.from_dense(x, gs.CSR())
+    shapes = {"j": (40,), "jk": (40, 3), "i": (6000,)}
+    groups = expression.split(": ")[-1].split(" ->")[0].split("->")[0].replace("+", ",").split(",")[1:]
+    others = [torch.randn(*shapes[g.strip()], generator=generator, dtype=torch.float64) for g in groups]
+    if expression == "ji,jk->ik":
+        others = [torch.randn(6000, 3, generator=generator, dtype=torch.float64)]
+    from gossamer.compiler import interpret, parse
+
+    want = interpret(parse(expression, [2, *(o.dim() for o in others)]), [x, *others])
+    torch.testing.assert_close(gs.einsum(expression, a, *others), want)

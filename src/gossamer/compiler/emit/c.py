@@ -6,7 +6,7 @@ vectors (``emit.strips``), and sums have vectors of partial sums (``emit.sums``)
 
 from __future__ import annotations
 
-from gossamer.compiler.emit import strips, sums
+from gossamer.compiler.emit import gathers, strips, sums
 from gossamer.compiler.emit.lanes import Lanes, NotLinear
 from gossamer.compiler.emit.text import Text
 from gossamer.compiler.loops import names
@@ -45,6 +45,7 @@ class Writer(Text):
         super().__init__(nest)
         self.rows = (names.OUT_CRD, "int") in nest.arrays  # else entries are appended by their number, which is longer
         self.lanes: Lanes | None = None
+        self.carried: set[str] = set()  # loops that begin where they ended in the turn before
         self.only: strips.Strip | None = None  # the size of strip that all columns fit in, in a version for that
 
     # -- expressions
@@ -75,6 +76,11 @@ class Writer(Text):
         if isinstance(e, Bin) and self.step(e.left) == 0 and self.step(e.right) == 0:
             return 0
         raise NotLinear
+
+    def same(self, *expressions: Expr) -> None:
+        """Raise if integers differ from lane to lane: all lanes of a vector take one branch, and find one entry."""
+        if self.lanes and any(self.step(e) for e in expressions):
+            raise NotLinear
 
     def varies(self, e: Expr) -> bool:
         """Has a value its own in every lane?"""
@@ -110,6 +116,7 @@ class Writer(Text):
         if isinstance(s, For):
             self.loop(s)
         elif isinstance(s, While):
+            self.same(s.condition)
             self.put(f"while ({self.expr(s.condition)}) {{")
             self.block(s.body)
             if self.lanes and self.nest.long and strips.adds(s.body):
@@ -117,6 +124,7 @@ class Writer(Text):
                 strips.end_block(self)
             self.put("}")
         elif isinstance(s, If):
+            self.same(s.condition)
             self.put(f"if ({self.expr(s.condition)}) {{")
             self.block(s.body)
             if s.other:
@@ -125,6 +133,8 @@ class Writer(Text):
             self.put("}")
         elif isinstance(s, Drain) and s.body == [Set(names.COUNT, ONE, "+=")]:
             self.put("out_n += ws_count(ws);")
+        elif isinstance(s, Drain) and self.nest.known:
+            self.put("ws_read(ws, out_crd + out_n, out + out_n, out_stop - out_n);")
         elif isinstance(s, Drain) and s.body == [Append(Var(s.var), Var(s.value))] and self.rows:
             self.put("out_n += ws_append(ws, out_crd + out_n, out + out_n);")
         elif isinstance(s, Drain):
@@ -142,10 +152,14 @@ class Writer(Text):
         elif isinstance(s, Set):
             self.put(f"{self.name(s.name)} {s.sign} {self.expr(s.value)};")
         elif isinstance(s, Find):
+            self.same(s.begin, s.end, s.coord)
             begin, end, coord = (self.expr(e) for e in (s.begin, s.end, s.coord))
             self.put(f"FIND({self.name(s.name)}, {self.name.array(s.array)}, {begin}, {end}, {coord})")
         elif isinstance(s, Scatter):
             coord = self.expr(s.coord)
+            if self.nest.known:
+                self.put(f"ws->val[{coord}] += {self.expr(s.value)};")
+                return
             self.put(f"ws_mark(ws, {coord});" if s.value == Num(0.0) else f"ws_add(ws, {coord}, {self.expr(s.value)});")
         elif isinstance(s, Append):
             self.put(f"if (out) {{ out_crd[out_n] = {self.expr(s.coord)}; out[out_n] = {self.expr(s.value)}; }}")
@@ -212,15 +226,23 @@ class Writer(Text):
     def turns(self, s: For) -> None:
         """Write the turns of a loop."""
         var, begin, end = self.name(s.var), self.expr(s.begin), self.expr(s.end)
+        base = "" if begin == "0" else f"{begin} + "
+        sum = gathers.carried(self, s)
+        if sum is not None and isinstance(sum.begin, Load):
+            first = f"{base}lo" if s.role in ("units", "parts") else begin
+            self.put(f"{{ long {self.name(sum.var)} = {self.name.array(sum.begin.array)}[{first}];")
+            self.carried.add(sum.var)
         if s.role in ("units", "parts"):
-            base = "" if begin == "0" else f"{begin} + "
             self.put(f"for (long {var} = {base}lo; {var} < {base}hi; ++{var}) {{")
             self.depth += 1
             if self.nest.appends:
                 self.put(f"const long unit = {var}{'' if begin == '0' else f' - {begin}'}; long out_n = start[unit];")
+            if self.nest.known:
+                self.put("const long out_stop = start[unit + 1];")
+                self.put("if (out_n == out_stop) continue;")
             self.depth -= 1
             self.block(s.body)
-            if self.nest.appends:
+            if self.nest.appends and not self.nest.known:
                 self.put("  if (done) { done[unit] = out_n - start[unit]; if (out) start[unit + 1] = out_n; }")
         else:
             if s.role == "unroll":
@@ -228,3 +250,6 @@ class Writer(Text):
             self.put(f"for (long {var} = {begin}, {var}_stop = {end}; {var} < {var}_stop; ++{var}) {{")
             self.block(s.body)
         self.put("}")
+        if sum is not None:
+            self.carried.discard(sum.var)
+            self.put("}")

@@ -45,6 +45,10 @@ long run_{name}(pool_t pool, long threads, long chunks, void *const *a, const lo
   if (done) for (long u = 0; u < j.units; ++u) total += done[u];
   return total;
 }}
+/* the same with one argument, since each takes Python time: the pool, threads, chunks, sizes, then the arrays */
+long call_{name}(void *const *p) {{
+  return run_{name}((pool_t)p[0], (long)p[1], (long)p[2], p + 4, (const long *)p[3], 0, 0);
+}}
 """
 
 #: Bytes of the results of all chunks up to which they are on the stack, and added up before the kernel returns.

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gossamer.compiler.emit.blocks import BLOCK
 from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
-from gossamer.compiler.emit.sums import BLOCK
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import For, If, Into, Let, Num, Stmt, Var, While, add, substituted
 

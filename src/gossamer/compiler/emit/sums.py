@@ -2,15 +2,14 @@
 
 A sum along a contiguous dimension has vectors of partial sums. A sparse loop around such a sum takes four turns at a
 time, so that their lanes are added up together; where the number of turns is known, what the turns share is read once
-and stays in registers (:func:`_held`). A sum along a sparse level gathers lanes one by one.
+and stays in registers (:func:`_held`). Sums along a sparse level are in ``emit.gathers``.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from gossamer.compiler.emit import blocks, gathers
 from gossamer.compiler.emit.lanes import BYTES, Lanes, NotLinear
 from gossamer.compiler.loops.names import ACC
 from gossamer.compiler.loops.nest import (
@@ -32,8 +31,6 @@ from gossamer.compiler.loops.nest import (
 if TYPE_CHECKING:
     from gossamer.compiler.emit.c import Writer
 
-BLOCK = 4096  # turns of a loop that are summed together
-WIDE = 4 * BLOCK  # the same where lanes are four times as many
 MOST = 8  # vectors of a row that stay in registers
 
 
@@ -45,7 +42,7 @@ def write(w: Writer, s: For) -> bool:
     if s.role and (lets or s.begin != Num(0)):
         return False
     if isinstance(last, Into) and last.sign == "+=" and all(isinstance(x, Let) for x in lets):
-        return _gathered(w, s, last) if lets else _contiguous(w, s, last)
+        return gathers.write(w, s, last) if lets else _contiguous(w, s, last)
     found = None if s.role else _dots(s)
     return found is not None and (_held(w, s, found) or _four(w, s, found))
 
@@ -73,39 +70,8 @@ def _contiguous(w: Writer, s: For, last: Into) -> bool:
         w.put(f"{name} += {v}_sum(({name}_0 + {name}_1) + ({name}_2 + {name}_3));")
         w.put(f"for (; {q} < {q}_stop; ++{q}) {name} += {w.expr(last.value)};")
 
-    _blocks(w, s, write, WIDE)
+    blocks.blocks(w, s, write, blocks.WIDE)
     return True
-
-
-def _blocks(w: Writer, s: For, write: Callable[[], None], block: int = BLOCK) -> None:
-    """Write a sum; one that may be long as one of short sums, so that its error stays small."""
-    q = w.name(s.var)
-    begin, end = ("lo", "hi") if s.role == "parts" else (w.expr(s.begin), w.expr(s.end))  # of a chunk, or all
-    if w.nest.long:
-        w.put(f"for (long {q} = {begin}, {q}_end = {end}; {q} < {q}_end;) {{")
-        w.put(f"  const long {q}_stop = {q}_end - {q} > {block} ? {q} + {block} : {q}_end;")
-    else:
-        w.put(f"{{ long {q} = {begin}; const long {q}_stop = {end};")
-    w.depth += 1
-    write()
-    w.depth -= 1
-    w.put("}")
-
-
-def _blocks_before(w: Writer, s: For, write: Callable[[], None]) -> None:
-    """Write a sum that may be long, but seldom is: blocks only where there is more than one, then the rest."""
-    q = w.name(s.var)
-    begin, end = ("lo", "hi") if s.role == "parts" else (w.expr(s.begin), w.expr(s.end))
-    w.put(f"{{ long {q} = {begin}; const long {q}_end = {end};")
-    w.put(f"while (__builtin_expect({q}_end - {q} > {BLOCK}, 0)) {{")
-    w.depth += 1
-    w.put(f"const long {q}_stop = {q} + {BLOCK};")
-    write()
-    w.depth -= 1
-    w.put("}")
-    w.put(f"const long {q}_stop = {q}_end;")
-    write()
-    w.put("}")
 
 
 class _Dots(NamedTuple):
@@ -238,59 +204,6 @@ def _four(w: Writer, s: For, d: _Dots) -> bool:
     w.block(s.body)
     w.put("} }")
     return True
-
-
-def _gathered(w: Writer, s: For, last: Into) -> bool:
-    """Sum along a sparse level: values side by side are loaded as vectors, others lane by lane into one."""
-    names = {x.name: x.value for x in s.body[:-1] if isinstance(x, Let)}
-    value = substituted(last.value, names)
-    lanes = 32 // BYTES[w.nest.value]
-    w.lanes = Lanes(s.var, lanes, 2)
-    try:
-        values = [_gather(w, value, u) for u in range(2)]
-    except NotLinear:
-        return False
-    finally:
-        w.lanes = None
-    q, name, v = w.name(s.var), w.name(last.name), f"v{lanes}"
-
-    def write() -> None:  # short rows have no vectors to add up, and none of their terms is made wider
-        w.put(f"real {name}_rest = 0;")
-        w.put(f"if ({q} + {lanes} <= {q}_stop) {{")
-        w.put(f"  {v} {name}_0 = {{0}}, {name}_1 = {{0}};")
-        w.put(f"  for (; {q} + {2 * lanes} <= {q}_stop; {q} += {2 * lanes})")
-        w.put(f"    {{ {name}_0 += {values[0]}; {name}_1 += {values[1]}; }}")
-        w.put(f"  if ({q} + {lanes} <= {q}_stop) {{ {name}_0 += {values[0]}; {q} += {lanes}; }}")
-        w.put(f"  {name}_rest = {v}_sum({name}_0 + {name}_1);")
-        w.put("}")
-        w.put("#pragma GCC unroll 1")
-        w.put(f"for (; {q} < {q}_stop; ++{q}) {{")
-        w.put(f'  __asm__("" : "+r"({q}));')  # else gcc gathers lanes here too, and asks each row if it has enough
-        w.put(f"  {name}_rest += {w.expr(value)};")
-        w.put("}")
-        w.put(f"{name} += {name}_rest;")
-
-    _blocks_before(w, s, write) if w.nest.long else _blocks(w, s, write)
-    return True
-
-
-def _gather(w: Writer, e: Expr, u: int) -> str:
-    """A value in the lanes of vector u of a sparse loop."""
-    lanes = w.lanes
-    assert lanes is not None
-    if lanes.var not in names_in(e):
-        return w.expr(e)
-    if isinstance(e, Load):
-        with contextlib.suppress(NotLinear):
-            return w.vector(e, u)
-        each = [
-            w.expr(substituted(e, {lanes.var: add(Var(lanes.var), Num(u * lanes.width + x))}))
-            for x in range(lanes.width)
-        ]
-        return f"(({lanes.type}){{{', '.join(f'LANE({x})' for x in each)}}})"
-    if not isinstance(e, Bin) or e.sign not in ("+", "-", "*"):
-        raise NotLinear
-    return f"({_gather(w, e.left, u)} {e.sign} {_gather(w, e.right, u)})"
 
 
 def _loads(e: Expr) -> list[Load]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gossamer.compiler.emit import prelude, workspaces
+from gossamer.compiler.emit import gathers, prelude, workspaces
 from gossamer.compiler.emit.c import Writer
 from gossamer.compiler.emit.lanes import BYTES
 from gossamer.compiler.loops import names
@@ -14,7 +14,7 @@ _SUMS = {"float": "double", "double": "double", "int": "long", "long": "long"}
 def function(nest: Nest, name: str) -> str:
     """Return the C function of one nest, and the one that shares it among threads."""
     writer = Writer(nest)
-    outputs = {names.OUT, names.OUT_CRD, names.OUT_COUNT}
+    outputs = {names.OUT, names.OUT_COUNT, *(() if nest.known else (names.OUT_CRD,))}
     for i, (array, ctype) in enumerate(nest.arrays):
         const = "" if array in outputs else "const "
         writer.put(f"{const}{ctype} *restrict {writer.name.array(array)} = a[{i}];")
@@ -83,7 +83,7 @@ def source(nests: dict[str, Nest]) -> str:
             f"typedef real v{width} __attribute__((vector_size({width * align}), aligned({align}), may_alias));"
         )
     parts += [prelude.LANE if main.value in ("float", "double") else "#define LANE(e) (e)"]
-    parts += [prelude.SHUFFLES, _horizontal(main.value)]
+    parts += [prelude.SHUFFLES, _horizontal(main.value), *([gathers.masks(main.value)] if main.ragged else [])]
     if main.value in ("float", "double"):
         parts.append(prelude.MATH.format(real=main.value, f="f" if main.value == "float" else ""))
     parts += [prelude.FIND, workspaces.SOURCES[main.workspace], prelude.SHARE]

@@ -63,6 +63,10 @@ static inline long ws_flush(ws_t *w, long count, int *crd, real *out) {
   }
   return count;
 }
+/* read what is used, at coordinates that are known: nothing was marked */
+static inline void ws_read(ws_t *w, const int *crd, real *out, long count) {
+  for (long t = 0; t < count; ++t) out[t] = w->val[crd[t]], w->val[crd[t]] = 0;
+}
 /* append all that is used, and leave the workspace empty; a full word goes by sixteen lanes, where there are any */
 static inline long ws_append(ws_t *w, int *crd, real *out) {
   long n = 0, listed = 0;

@@ -77,7 +77,7 @@ FUNCTIONS: dict[str, Function] = {
     "-": Function(operator.sub, "({0} - {1})", lambda a, b: (ONE, Const(-1.0)), 2, False),
     "*": Function(operator.mul, "({0} * {1})", lambda a, b: (b, a), 2, False),
     "/": Function(
-        _divided, "({0} / ({0} == 0 && {1} == 0 ? 1 : {1}))", _slopes_of_quotient, 2, False
+        _divided, "({0} == 0 && {1} == 0 ? {0} : {0} / {1})", _slopes_of_quotient, 2, False
     ),
     "<": Function(_compared(operator.lt), "((real)({0} < {1}))", _no_slopes, 2, False),
     ">": Function(_compared(operator.gt), "((real)({0} > {1}))", _no_slopes, 2, False),

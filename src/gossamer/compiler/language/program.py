@@ -112,6 +112,7 @@ class Program:
     workspace: str | None = None
     outside: tuple[str, ...] = ()  # loops that each thread runs around its own part of the shared one: tiles
     long: bool = False  # may a sum have very many terms?
+    ragged: bool = False  # do the lengths of rows change from one to the next?
     turns: tuple[tuple[str, int], ...] = ()  # loops whose number of turns is known when the kernel is built
     lead: int = -1  # the operand that is walked wherever it can be, while others are searched; -1: all are walked
     pieces: bool = False  # are the rows of the lead cut into pieces, whose sums must be added up?

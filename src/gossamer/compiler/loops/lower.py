@@ -60,10 +60,14 @@ START = {"max": float("-inf"), "top": float("-inf"), "min": float("inf"), "botto
 
 
 class Lowering:
-    """The recursion, for one program. ``count`` asks for a nest that only counts what a workspace will hold."""
+    """The recursion, for one program.
 
-    def __init__(self, program: Program, count: bool = False) -> None:
-        self.program, self.count = program, count
+    ``count`` asks for a nest that only counts what a workspace will hold, ``known`` for one that computes values at
+    coordinates which the result has already.
+    """
+
+    def __init__(self, program: Program, count: bool = False, known: bool = False) -> None:
+        self.program, self.count, self.known_result = program, count, known
         self.covered = not program.reduces_before  # is every place of a dense output written?
         self.units: Expr | None = None
         self.parts = False  # does each chunk of the units add up a result of its own?
@@ -99,6 +103,8 @@ class Lowering:
             (*program.order, *(d.var for d in program.derived)),
             program.long,
             self.parts and self.units is not None,
+            program.ragged,
+            self.known_result,
         )
 
     @property
@@ -242,7 +248,7 @@ class Lowering:
                 Set(names.COUNT, ONE, "+=") if self.count else Append(results.coord(program, last), Var(names.DRAINED))
             )
             body = [*body, Drain(last, names.DRAINED, [inside])]
-        if program.output.kind == "keys":
+        if program.output.kind == "keys" or self.known_result:
             return body
         parent: Expr = ZERO
         for v in program.output.vars[:-1]:

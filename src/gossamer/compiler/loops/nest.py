@@ -267,12 +267,15 @@ class Nest:
     indices: tuple[str, ...] = ()  # variables that are indices; all others have a dot in their names
     long: bool = False  # may a sum have so many terms that it must be made of blocks?
     parts: bool = False  # each chunk of the units writes its own result; the caller adds them up
+    ragged: bool = False  # do the lengths of rows change from one to the next?
+    known: bool = False  # are the coordinates of a sparse result given, and its values alone computed?
     result: str = ""  # the variable that is returned, if one is
 
     def __str__(self) -> str:
         lines = [f"# {line}" for line in self.title.splitlines()]
         if self.workspace:
             lines.append(f"# workspace: {self.workspace}, {show(self.workspace_size)} coordinates")
+        lines += ["# the coordinates of the result are given"] if self.known else []
         lines += _lines(self.body)
         return "\n".join([*lines, f"return {self.result}"] if self.result else lines)
 
@@ -308,10 +311,7 @@ def _lines(body: list[Stmt], depth: int = 0) -> list[str]:
     pad, out = "  " * depth, []
     for s in body:
         if isinstance(s, For):
-            role = {"units": "parallel ", "parts": "in parts ", "strip": "in strips ", "unroll": "unrolled "}.get(
-                s.role, ""
-            )
-            out.append(f"{pad}{role}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
+            out.append(f"{pad}{_ROLES[s.role]}for {s.var} in {show(s.begin)} .. {show(s.end)}:")
         elif isinstance(s, While):
             out.append(f"{pad}while {show(s.condition)}:")
         elif isinstance(s, If):

@@ -76,7 +76,9 @@ class Scheduler:
         output: Output,
         derived: tuple[Derived, ...] = (),
         reduce: str = "sum",
+        order: tuple[str, ...] | None = None,
     ) -> None:
+        self.order = order  # as given by hand; None: any
         self.tree, self.given, self.sizes, self.output = tree, given, sizes, output
         self.derived, self.reduce = derived, reduce
         parts = {d.var: [v for v, _ in d.parts] for d in derived}
@@ -94,11 +96,15 @@ class Scheduler:
         start = self.resolve(_Partial((), 1.0, 0.0, (0,) * len(self.given), frozenset(), False))
         front = [start] if start else []
         for _ in self.vars:
-            grown = [self.extend(p, v) for p in front for v in self.vars if v not in p.order]
+            grown = [self.extend(p, v) for p in front for v in self.next_vars(p)]
             front = sorted((p for p in grown if p is not None), key=lambda p: (p.cost, p.order))[:_BEAM]
         done = [self.finish(p) for p in front]
         best = [c for c in done if c is not None and math.isfinite(c.cost)]
         return min(best, key=lambda c: (c.cost, c.order), default=None)
+
+    def next_vars(self, p: _Partial) -> list[str]:
+        """Return the loops that may come next."""
+        return [v for v in self.vars if v not in p.order] if self.order is None else [self.order[len(p.order)]]
 
     def extend(self, p: _Partial, var: str) -> _Partial | None:
         """Put one more loop inside."""
@@ -203,10 +209,9 @@ class Scheduler:
             operand = self.given[k].operand
             if isinstance(operand, Strided) and last in operand.vars and operand.unit != last:
                 copies.append(k)
-            if isinstance(operand, Stack) and last in operand.vars:
-                *above, inner = (level.var for level in operand.levels)
-                if inner != last or last in above:  # above: a diagonal, whose loops inside depend on this one
-                    return cost + (STRIDED - 1) * turns, None, []
+            twice = operand.vars.count(last) > 1  # a diagonal is searched for
+            if isinstance(operand, Stack) and last in operand.vars and (twice or operand.levels[-1].var != last):
+                return cost + (STRIDED - 1) * turns, None, []
         if any(last in [v for v, _ in d.parts] for d in self.derived):
             return cost, None, []
         if self.output.kind == "dense" and last in self.out:
@@ -235,9 +240,10 @@ def schedule(
     output: Output,
     derived: tuple[Derived, ...],
     reduce: str,
+    order: tuple[str, ...] | None = None,
 ) -> Choice | None:
     """Choose as :class:`Scheduler` does, once for operands that look alike: new structures are often like old ones."""
-    return Scheduler(tree, list(given), dict(sizes), output, derived, reduce).choose()
+    return Scheduler(tree, list(given), dict(sizes), output, derived, reduce, order).choose()
 
 
 def nest_order(choice: Choice, out_vars: frozenset[str], outside: bool) -> tuple[str, ...]:

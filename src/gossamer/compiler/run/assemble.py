@@ -2,8 +2,9 @@
 
 How many entries a result has, and where each row begins, follows from the patterns alone. It is counted once, in a pass
 that only marks coordinates, and kept with the plan: the next product of the same patterns, with any values, is one
-pass. What is computed entry by entry has at most as many entries as its operands together: one thread writes it in one
-pass already the first time, into memory for all of them.
+pass. The structure of that one is kept too (``RESULTS``, limited in bytes), and those after it compute values alone.
+What is computed entry by entry has at most as many entries as its operands together: one thread writes it in one pass
+already the first time, into memory for all of them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from gossamer.compiler.convert.memory import fresh
 from gossamer.compiler.convert.moves import moved
 from gossamer.compiler.convert.restack import enough, restack
 from gossamer.compiler.loops import names
+from gossamer.compiler.run.cache import RESULTS
 from gossamer.formats import Format, Structure
-from gossamer.formats.levels import Compressed
+from gossamer.formats.levels import Compressed, Dense
 from gossamer.formats.values import summed
 
 if TYPE_CHECKING:
     from gossamer.compiler.run.plans import Plan
 
 _INT32 = 2**31 - 1
+_AT_ONCE = 1 << 26  # bytes of a product up to which memory is taken for as many entries as multiplications
 _USED = 7 / 8  # share of the memory for a result from which on the rest of it is not worth a copy
 
 
@@ -45,7 +48,10 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     out, program = plan.out, plan.kernel.program
     assert isinstance(out, Format)
     places = plan.places
-    most = bound(plan) if places is None and threads == 1 else None
+    known: Structure | None = RESULTS.get(id(plan)) if places is not None else None
+    if known is not None and places is not None:
+        return _again(plan, pointers, places, known, threads), known
+    again, most = places is not None and plan.kernel.repeats, bound(plan) if places is None and threads == 1 else None
     if most is not None:
         places, crd, value = _at_once(plan, pointers, most)
     else:
@@ -57,13 +63,29 @@ def assemble(plan: Plan, pointers: list[int], threads: int) -> tuple[Tensor, Str
     total, pos = places.total, places.pos
     if pos is not None:
         last = len(program.output.vars) - 1
-        crd = crd if total <= _INT32 else crd.long()  # both arrays have one type
-        return value, Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": crd}, crd.device)
+        short = crd if total <= _INT32 else crd.long()  # both arrays have one type
+        made = Structure(out, plan.out_shape, {f"pos{last}": pos, f"crd{last}": short}, crd.device)
+        if again and short is crd:
+            RESULTS.keep(id(plan), made, (plan,))
+        return value, made
     return _stored(out, crd, value, plan.out_shape, plan.choice.method != "sort")
 
 
+def _again(plan: Plan, pointers: list[int], places: Places, known: Structure, threads: int) -> Tensor:
+    """Compute the values of a result whose structure is known."""
+    value = fresh(places.total, plan.dtype)
+    crd = known.arrays[f"crd{len(plan.out_shape) - 1}"]
+    pointers[plan.slot[names.OUT_CRD]], pointers[plan.slot[names.OUT]] = crd.data_ptr(), value.data_ptr()
+    if places.total:
+        plan.kernel.run("again", pointers, plan.sizes_array, 4 * threads, places.start.data_ptr(), 0, threads)
+    return value
+
+
 def bound(plan: Plan) -> int | None:
-    """Return how many entries a result can have at most, if it is computed entry by entry; None if it is not.
+    """Return how many entries a result can have at most; None if that is not known, or far too many.
+
+    It is known of what is computed entry by entry. A product of two matrices in rows has at most one entry for each
+    multiplication.
 
     Examples
     --------
@@ -71,9 +93,11 @@ def bound(plan: Plan) -> int | None:
     >>> from gossamer.ops.plans_of import plan_of
     >>> a, b = gs.from_dense(torch.eye(4), gs.CSR()), gs.from_dense(torch.ones(4, 4), gs.CSR())
     >>> [bound(plan_of(text, [a, b])) for text in ("ij + ij -> ij", "ij,ij->ij", "ij,jk->ik")]
-    [20, 4, None]
+    [20, 4, 16]
     """
     points, entries = plan.kernel.points, 0
+    if plan.kernel.repeats:
+        return _products(plan)
     for point in points:
         least = None
         for k in point:
@@ -84,6 +108,21 @@ def bound(plan: Plan) -> int | None:
             least = own if least is None else min(least, own)
         entries += least or 0
     return entries if points else None
+
+
+def _products(plan: Plan) -> int | None:
+    """Return how many multiplications a product of two matrices in rows takes; None if it is not one, or too large."""
+    program, (first, *others) = plan.kernel.program, plan.views
+    second = others[0] if len(others) == 1 else None
+    if first is None or second is None or program.statement.summed != program.order[1:2]:
+        return None
+    rows = [type(level) for view in (first, second) for level in view.levels] == [Dense, Compressed, Dense, Compressed]
+    i, k, j = program.order if len(program.order) == 3 else ("", "", "")
+    if not rows or [o.vars for o in program.operands] != [(i, k), (k, j)]:
+        return None
+    lengths = second.arrays["pos1"].diff().index_select(0, first.arrays["crd1"])
+    most = int(lengths.sum(dtype=torch.int64))
+    return most if most * (4 + plan.dtype.itemsize) <= _AT_ONCE else None
 
 
 def _empty(plan: Plan, pointers: list[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -136,7 +175,7 @@ def _placed(plan: Plan, start: Tensor, counts: Tensor, total: int) -> Places:
         return Places(start, total, counts, None)
     dtype = torch.int32 if total <= _INT32 else torch.int64
     if plan.kernel.row_by_row:
-        return Places(start, total, counts, start.to(dtype, copy=True))
+        return Places(start, total, counts, start[: plan.units + 1].to(dtype, copy=True))  # one spare if there are none
     pos = torch.zeros(counts.numel() + 1, dtype=dtype)
     torch.cumsum(counts, 0, dtype=dtype, out=pos[1:])
     return Places(start, total, counts, pos)

@@ -10,3 +10,6 @@ PLANS = Memo(1 << 29)
 
 #: What is decided without a look at a pattern. Keys hold statement or expression, types, sizes, formats, statistics.
 DESIGNS = Memo(1 << 24)
+
+#: Structures of results that were computed twice, by the ``id`` of the plan: from then on it computes values alone.
+RESULTS = Memo(1 << 28)

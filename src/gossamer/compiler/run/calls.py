@@ -18,6 +18,7 @@ from gossamer.compiler.gpu.takes import refusal
 from gossamer.compiler.language.algebra import derivative, operands, product, renumber
 from gossamer.compiler.language.tree import ZERO as NOTHING
 from gossamer.compiler.language.tree import Access, Tree
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import PLANS
 from gossamer.compiler.run.flat import flattened
@@ -46,10 +47,17 @@ class Prepared:
 
 
 def run(
-    statement: Statement, prepared: list[Prepared], sizes: dict[str, int], out: str | int | Format
+    statement: Statement,
+    prepared: list[Prepared],
+    sizes: dict[str, int],
+    out: str | int | Format,
+    loops: Loops | None = None,
 ) -> tuple[Tensor, Structure | None]:
-    """Compute a statement, differentiably: the values of the result, and its structure if it is sparse."""
-    call = Call(statement, prepared, sizes, out)
+    """Compute a statement, differentiably: the values of the result, and its structure if it is sparse.
+
+    ``loops`` are those of the statement itself; the loops of its gradients are chosen.
+    """
+    call = Call(statement, prepared, sizes, out, loops)
     if torch.is_grad_enabled() and any(p.values.requires_grad for p in prepared):
         values = _Einsum.apply(call, *(p.values for p in prepared))
         return values, call.structure
@@ -60,15 +68,20 @@ class Call:
     """A statement on structures, waiting for values."""
 
     def __init__(
-        self, statement: Statement, prepared: Sequence[Prepared], sizes: dict[str, int], out: str | int | Format
+        self,
+        statement: Statement,
+        prepared: Sequence[Prepared],
+        sizes: dict[str, int],
+        out: str | int | Format,
+        loops: Loops | None = None,
     ) -> None:
-        self.statement, self.sizes, self.out = statement, sizes, out
+        self.statement, self.sizes, self.out, self.loops = statement, sizes, out, loops
         self.structures = [p.structure for p in prepared]
         self.args = [p.arg() for p in prepared]
         self.structure: Structure | None = None
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
-        plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out, values[0].device)
+        plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out, values[0].device, self.loops)
         result, self.structure = plan([v.detach() for v in values])
         return result, self.structure
 
@@ -80,12 +93,13 @@ def plan_for(
     dtype: torch.dtype,
     out: str | int | Format,
     device: torch.device,
+    loops: Loops | None = None,
 ) -> AnyPlan:
     """Return the plan for a statement on these operands; it is kept as long as their structures live."""
     operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
-    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device)
+    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device, loops)
     owners = tuple(a.structure for a in args if a.structure is not None)
-    found: AnyPlan = PLANS.cached(key, lambda: new_plan(statement, args, sizes, dtype, out, device), owners)
+    found: AnyPlan = PLANS.cached(key, lambda: new_plan(statement, args, sizes, dtype, out, device, loops), owners)
     return found
 
 
@@ -96,10 +110,13 @@ def new_plan(
     dtype: torch.dtype,
     out: str | int | Format,
     device: torch.device,
+    loops: Loops | None = None,
 ) -> AnyPlan:
     """Plan a statement for a device."""
     if not gpu.on_gpu(device):
-        return Plan(statement, args, sizes, dtype, out)
+        return Plan(statement, args, sizes, dtype, out, loops)
+    if loops is not None:
+        raise NotImplementedError(f"{loops}: loops are given by hand for CPUs alone; those of a GPU are always chosen")
     if isinstance(out, Format) and flattened(statement, args, sizes, out) is None:
         return JoinedPlan(statement, args, sizes, dtype, out)
     return GpuPlan(statement, args, sizes, dtype, out)

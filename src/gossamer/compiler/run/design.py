@@ -7,24 +7,28 @@ that look alike, and then costs little more than a look at them.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from gossamer.compiler import Choice, Derived, Given, Output, Program, Stack, Statement, Strided, nest_order
-from gossamer.compiler.loops.schedule import TURN, schedule
+from gossamer.compiler.loops import by_hand
+from gossamer.compiler.loops.by_hand import Loops
+from gossamer.compiler.loops.schedule import TURN, Scheduler, schedule
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS
-from gossamer.compiler.run.lengths import Sums
+from gossamer.compiler.run.lengths import Sums, uneven
+from gossamer.compiler.run.operands import Operands
 from gossamer.compiler.run.tiling import Tiling, tiling
-from gossamer.compiler.run.views import C_TYPES, View, fans_for, native, repacked, stack_for
+from gossamer.compiler.run.views import C_TYPES
 from gossamer.formats import Format
 from gossamer.formats.base import check_size
 
 _SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates up to which a workspace is dense, with one or two levels of bits
+_CLEARED = 1 << 21  # bytes of a result that are set to 0 in less time than a loop over empty rows takes
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the L2 cache
 
 
@@ -34,10 +38,11 @@ class _Known(NamedTuple):
     choice: Choice
     program: Program
     orders: tuple[tuple[int, ...] | None, ...]  # of operands that are repacked
+    filled: frozenset[int]  # operands whose empty rows are left out
     sizes: dict[str, int]
 
 
-class Design:
+class Design(Operands):
     """The views, loops and program of a statement; ``out`` is "dense", the number of an operand, or a format."""
 
     def __init__(
@@ -47,21 +52,27 @@ class Design:
         sizes: dict[str, int],
         dtype: torch.dtype,
         out: str | int | Format,
+        loops: Loops | None = None,
     ) -> None:
-        self.statement, self.args, self.sizes, self.dtype, self.out = statement, args, dict(sizes), dtype, out
-        self.tiling: Tiling | None = None
-        self.orders: list[tuple[int, ...] | None] = [None] * len(args)
-        self.views: list[View | None] = [self._view(k) for k in range(len(args))]
+        super().__init__(statement, args, sizes, out)
+        self.dtype, self.loops = dtype, loops or Loops()
         key = self._key()
         known: _Known | None = DESIGNS.get(key)
         if known is not None and self._repeat(known):
             return
-        self._keep_whole()
-        self.choice = self._choose()
+        self.keep_whole()
+        if self.loops.order is not None and "." not in self.loops.order:
+            self.uncut()
+        self.choice = by_hand.applied(self.loops, self._choose())
         self.tiling = self._tile()
+        if self.loops.tile and (self.tiling is None or self.tiling.view is None):
+            raise ValueError(
+                f"{self.loops}: there is nothing to tile in {self.statement}. Tiles are for a result with the entries "
+                f"of a CSR operand, summed along an index of dense operands whose size is a multiple of 64 bytes"
+            )
         self.program = self._program()
         if self.tiling is None:
-            DESIGNS.keep(key, _Known(self.choice, self.program, tuple(self.orders), self.sizes))
+            DESIGNS.keep(key, _Known(self.choice, self.program, tuple(self.orders), frozenset(self.filled), self.sizes))
 
     # -- designs that are known
 
@@ -74,8 +85,9 @@ class Design:
                 continue
             kinds = tuple(array.dtype for array in view.arrays.values())
             fans = tuple(float(f"{fan:.1e}") for fan in view.fans)
-            looks.append((arg.vars, arg.shape, arg.structure.format, kinds, fans, view.index is None))
-        return "design", self.statement, tuple(looks), tuple(self.sizes.items()), self.dtype, self.out
+            uneven_rows = uneven(arg.structure)
+            looks.append((arg.vars, arg.shape, arg.structure.format, kinds, fans, view.index is None, uneven_rows))
+        return "design", self.statement, tuple(looks), tuple(self.sizes.items()), self.dtype, self.out, self.loops
 
     def _repeat(self, known: _Known) -> bool:
         """Take a known design; False if a sum is long here and was not there."""
@@ -83,77 +95,17 @@ class Design:
         self.views = list(views)
         for k, order in enumerate(known.orders):
             if order is not None:
-                self._repack(k, order)
+                self.repack(k, order)
+            elif k in known.filled:
+                self.views[k] = self.filled_view(k)
+        if any(self.views[k] is None for k in known.filled):
+            self.views = views
+            return False
         self.choice, self.program, self.sizes = known.choice, known.program, dict(known.sizes)
         if self._long() == self.program.long:
             return True
         self.views, self.sizes, self.orders = views, sizes, [None] * len(views)
         return False
-
-    def _repack(self, k: int, order: tuple[int, ...] | None = None) -> None:
-        """Take an operand in compressed levels, with its dimensions in this order."""
-        arg = self.args[k]
-        assert arg.structure is not None
-        order = order or tuple(range(len(arg.shape)))
-        self.orders[k], self.views[k] = order, repacked(arg.structure, order)
-
-    # -- operands
-
-    def _view(self, k: int) -> View | None:
-        arg = self.args[k]
-        if arg.structure is None or arg.structure.plain:
-            return None
-        found = native(arg.structure)
-        return found if found is not None else repacked(arg.structure, tuple(range(len(arg.shape))))
-
-    def _keep_whole(self) -> None:
-        """A dimension may be cut into blocks only where no other sparse operand, and no sparse output, shares it."""
-        shared = [v for k, a in enumerate(self.args) if self.views[k] is not None for v in a.vars]
-        shared += list(self.statement.output) if isinstance(self.out, Format) else []
-        for k, (arg, view) in enumerate(zip(self.args, self.views, strict=True)):
-            if view is None or arg.structure is None:
-                continue
-            cut = view.cut and any(shared.count(v) > 1 for v in arg.vars)
-            loose = any(not level.walk.ordered for level in view.levels if level.walk) and len(set(arg.vars)) < len(
-                arg.vars
-            )
-            if cut or loose:
-                self._repack(k)
-
-    def loop_vars(self, k: int, view: View) -> tuple[str, ...]:
-        """Loop variables of an operand's levels: its indices, with numbers where they are cut."""
-        own = self.args[k].vars
-        count = [d for d, _ in view.parts]
-        return tuple(
-            self.tiling.tile if d < 0 and self.tiling else own[d] if count.count(d) == 1 else f"{own[d]}.{n}"
-            for n, (d, _) in enumerate(view.parts)
-        )
-
-    def derived(self) -> tuple[Derived, ...]:
-        found = []
-        for k, view in enumerate(self.views):
-            if view is None or not view.cut:
-                continue
-            loops = self.loop_vars(k, view)
-            for d, name in enumerate(self.args[k].vars):
-                parts = tuple((v, w) for v, (dim, w) in zip(loops, view.parts, strict=True) if dim == d)
-                if len(parts) > 1:
-                    found.append(Derived(name, parts, d in view.guards))
-                    self.sizes |= {v: view.sizes[loops.index(v)] for v, _ in parts}
-        return tuple(found)
-
-    def _given(self, k: int, view: View | None) -> Given:
-        arg = self.args[k]
-        count = 1.0
-        for size in arg.shape:
-            count *= size
-        if view is None:
-            strides = arg.strides
-            ones = [v for v, s in zip(arg.vars, strides, strict=True) if s == 1]
-            return Given(Strided(arg.vars, max(ones, key=lambda v: self.sizes[v], default=None)), (), count)
-        assert arg.structure is not None
-        places = torch.Size(arg.structure.value_shape).numel()  # padding is walked too
-        return Given(view.stack(self.loop_vars(k, view)), view.fans, float(places))
 
     # -- the schedule
 
@@ -174,62 +126,84 @@ class Design:
 
     def _choose(self) -> Choice:
         derived = self.derived()
-        given = [self._given(k, view) for k, view in enumerate(self.views)]
+        given = [self.given(k, view) for k, view in enumerate(self.views)]
         best = self._scheduled(given, derived)
         if derived and best is None:
             for k, view in enumerate(self.views):
                 if view is not None and view.cut:
-                    self._repack(k)
+                    self.repack(k)
             return self._choose()
+        best, given = self._skipping(best, given, derived)
         for k, view in enumerate(self.views):  # would it pay to sort an operand in another order?
             if view is None or view.cut or len(self.args[k].shape) < 2:
                 continue
-            for order in self._orders(k, view):
-                trial = [self._turned(k, order) if j == k else g for j, g in enumerate(given)]
+            for order in self.other_orders(k, view):
+                trial = [self.turned(k, order) if j == k else g for j, g in enumerate(given)]
                 found = self._scheduled(trial, derived)
                 if found is None:
                     continue
                 found = replace(found, cost=found.cost + TURN * given[k].count)
                 if best is None or found.cost < best.cost:
                     best, given = found, trial
-                    self._repack(k, order)
-                    given[k] = self._given(k, self.views[k])
+                    self.repack(k, order)
+                    given[k] = self.given(k, self.views[k])
         if best is None:
             return self._all_searchable()
         return best
+
+    def _skipping(
+        self, best: Choice | None, given: list[Given], derived: tuple[Derived, ...]
+    ) -> tuple[Choice | None, list[Given]]:
+        """Leave out the empty rows of operands, where that makes a dense result cheaper."""
+        places = math.prod(self.sizes[v] for v in self.statement.output)
+        if self.out != "dense" or places * self.dtype.itemsize > _CLEARED:
+            return best, given  # zeros in memory that no cache holds take as long as empty rows
+        for k in range(len(self.views)):
+            if best is None or (view := self.filled_view(k)) is None:
+                continue
+            trial = [self.given(k, view) if j == k else g for j, g in enumerate(given)]
+            found = self._scheduled(trial, derived)
+            if found is not None and found.cost < best.cost:
+                best, given, self.views[k] = found, trial, view
+                self.filled.add(k)
+        return best, given
 
     def _all_searchable(self) -> Choice:
         """Repack everything: compressed levels can be walked and searched in any order of loops."""
         for k, view in enumerate(self.views):
             if view is not None:
-                self._repack(k)
-        found = self._scheduled([self._given(k, view) for k, view in enumerate(self.views)], ())
+                self.repack(k)
+        found = self._scheduled([self.given(k, view) for k, view in enumerate(self.views)], ())
         if found is None:
-            raise NotImplementedError(f"no order of loops computes {self.statement}")
+            order = "no order of loops computes" if self.loops.order is None else f"{self.loops} can't compute"
+            raise NotImplementedError(f"{order} {self.statement}{self._possible()}")
         return found
 
-    def _orders(self, k: int, view: View) -> list[tuple[int, ...]]:
-        now = tuple(d for d, _ in view.parts)
-        n = len(now)
-        every = itertools.permutations(range(n)) if n <= 3 else [tuple(range(n)), tuple(reversed(range(n)))]
-        return [order for order in every if order != now]
+    def _order(self, given: list[Given], derived: tuple[Derived, ...]) -> tuple[str, ...] | None:
+        """Return the order of loops that was given by hand."""
+        s = self.statement
+        every = Scheduler(s.tree, given, self.sizes, self._output(), derived, s.reduce).vars if self.loops.order else ()
+        return self.loops.ordered(every)
 
-    def _turned(self, k: int, order: tuple[int, ...]) -> Given:
-        arg = self.args[k]
-        assert arg.structure is not None
-        nnz = arg.structure.nnz
-        like = View(
-            stack_for(order, arg.shape, nnz), _NO_ARRAYS, (), tuple((d, 1) for d in order), frozenset(), (), None
-        )
-        return Given(like.stack(self.loop_vars(k, like)), fans_for(order, arg.shape, nnz), float(nnz))
+    def _possible(self) -> str:
+        """Orders of loops that could have been given."""
+        if self.loops.order is None:
+            return ""
+        given, s, sizes = tuple(self.given(k, v) for k, v in enumerate(self.views)), self.statement, self.sizes
+        every = self._order(list(given), ()) or ()
+        orders = itertools.permutations(sorted(every)) if len(every) < 5 else ()
+        settings = s.tree, given, tuple(sizes.items()), self._output(), (), s.reduce
+        found = [by_hand.spelled(order) for order in orders if schedule(*settings, order) is not None]
+        return f"; these orders can: {', '.join(found)}" if found else ""
 
     def _scheduled(self, given: list[Given], derived: tuple[Derived, ...]) -> Choice | None:
         s, output = self.statement, self._output()
         sizes, stacks = tuple(self.sizes.items()), tuple(given)
-        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce)
+        order = self._order(given, derived)
+        found = schedule(s.tree, stacks, sizes, output, derived, s.reduce, order)
         if output.kind != "rows":
             return found
-        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce)
+        other = schedule(s.tree, stacks, sizes, Output("keys", output.vars), derived, s.reduce, order)
         return other if found is None or (other is not None and other.cost < found.cost) else found
 
     def _tile(self) -> Tiling | None:
@@ -238,7 +212,7 @@ class Design:
             return None
         if (view := self.views[self.out]) is None or view.cut:
             return None
-        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype)
+        found = tiling(self.choice, self.args, self.out, view, self.sizes, self.dtype, self.loops.tile)
         if found is None:
             return None
         self.args = [found.cut(arg) for arg in self.args]
@@ -256,7 +230,7 @@ class Design:
         last = choice.order[-1] if choice.order else None
         operands: list[Stack | Strided] = []
         for k, view in enumerate(self.views):
-            operand = self._given(k, view).operand
+            operand = self.given(k, view).operand
             if k in choice.copies and isinstance(operand, Strided):
                 operand = Strided(operand.vars, last)
             operands.append(operand)
@@ -272,8 +246,8 @@ class Design:
         workspace = None
         if choice.method == "workspace":
             size = self.sizes[output.vars[-1]]
-            workspace = "dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash"
-        program = replace(program, order=order, workspace=workspace, long=self._long())
+            workspace = self.loops.workspace or ("dense" if size <= _SMALL else "wide" if size <= _LARGE else "hash")
+        program = replace(program, order=order, workspace=workspace, long=self._long(), ragged=self._ragged())
         if (t := self.tiling) is None:
             return program
         return replace(program, order=(*t.outside, *order), outside=t.outside, turns=((t.var, t.turns),))
@@ -281,6 +255,13 @@ class Design:
     def _long(self) -> bool:
         """May a sum have so many terms that it must be made of blocks?"""
         return self.sums.long(self.views)
+
+    def _ragged(self) -> bool:
+        """Is a sum along the rows of an operand, which differ in length?"""
+        last = self.choice.order[-1] if self.choice.order else None
+        summed = self.statement.reduce in ("sum", "mean") and last not in self.statement.output
+        rows = [a.structure for k, a in enumerate(self.args) if self.along(k, last)]
+        return summed and any(uneven(s) for s in rows if s is not None)
 
     @property
     def sums(self) -> Sums:
@@ -299,13 +280,3 @@ class Design:
         bytes_each = torch.empty((), dtype=self.dtype).element_size()
         wide = [a for k, a in enumerate(self.args) if self.views[k] is None and choice.strip in a.vars]
         return any(bytes_each * torch.Size(a.shape).numel() > _CACHE for a in wide)
-
-
-class _NoArrays(dict):
-    """Stands for index arrays that are not made yet: int32 by any name."""
-
-    def __missing__(self, name: str) -> Tensor:
-        return torch.empty(0, dtype=torch.int32)
-
-
-_NO_ARRAYS = _NoArrays()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gossamer.compiler.language.tree import operand_name
-from gossamer.compiler.run.views import View, native
+from gossamer.compiler.loops.by_hand import Loops, spelled
+from gossamer.compiler.run.views import View, native, without_empty_rows
 from gossamer.formats import Format
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ def explained(plan: Plan) -> str:
             lines[-1] += ", copied part by part" if packed else f", copied so that {choice.order[-1]!r} is contiguous"
     form = f"the entries of {operand_name(plan.out)}" if isinstance(plan.out, int) else plan.out
     lines.append(f"  result: {'the entries of an operand' if plan.like else form}")
-    lines.append(
-        f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, the cheapest order found"
-    )
+    lines.append(f"  loops: {' > '.join(program.order)}, about {choice.turns:,.0f} innermost turns, {_chosen(plan)}")
+    if plan.flat is None:
+        lines.append(f"  by hand: loops={loops_of(plan)}")
     if (t := plan.tiling) is not None:
         cut = f"in {t.parts} parts of {t.turns}" if t.parts > 1 else f"{t.turns} turns, known to the kernel"
         lines.append(f"  {t.var!r} {cut}: what a row shares stays in registers")
@@ -50,6 +51,32 @@ def explained(plan: Plan) -> str:
         lines.append(f"  threads share the outermost of {plan.units:,} turns, {by}")
         lines += ["  one thread here: too little work for two"] if plan.alone else []
     return "\n".join(lines)
+
+
+def _chosen(plan: Plan) -> str:
+    by_hand = plan.loops is not None and plan.loops.order is not None
+    return "in the order that was given" if by_hand else "the cheapest order found"
+
+
+def loops_of(plan: Plan) -> Loops:
+    """Return the loops of a plan as they are given by hand.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> from gossamer.ops.plans_of import plan_of
+    >>> loops_of(plan_of("ik,kj->ij", [gs.from_dense(torch.eye(4), gs.CSR()), torch.eye(4)]))
+    gs.Loops(order='ikj', strip='j')
+    """
+    program, choice, tiles = plan.kernel.program, plan.choice, plan.tiling
+    view = None if tiles is None else tiles.view
+    return Loops(
+        spelled(choice.order) or None,
+        choice.strip or ("" if plan.loops is not None and plan.loops.strip == "" else None),
+        None if view is None else -(-view.sizes[2] // view.sizes[0]),
+        program.workspace if program.scatters else None,
+        None if plan.loops is None else plan.loops.threads,
+    )
 
 
 class Stored(NamedTuple):
@@ -77,5 +104,7 @@ def stored(arg: Arg, view: View | None, flat: bool = False) -> Stored:
         return Stored(structure.format, 0, "read as the dense tensor that it stores")
     if native(structure) is view or (view.index is None and any(d < 0 for d, _ in view.parts)):
         return Stored(structure.format, structure.nnz, "walked as it is stored")
+    if view is without_empty_rows(structure):
+        return Stored(structure.format, structure.nnz, "walked as it is stored, without empty rows")
     order = ", ".join(arg.vars[d] for d in dict.fromkeys(d for d, _ in view.parts) if d >= 0)
     return Stored(structure.format, structure.nnz, f"sorted by ({order}) and kept")

@@ -35,6 +35,7 @@ class Kernel:
         #: does it write every place of its output, so that this needs no zeros before?
         self.covers = lowering.covers and bool(self.nest.body)
         self.pointers = struct.Struct(f"{len(self.nest.arrays)}Q").pack  # faster than an array of ctypes
+        self.packed = struct.Struct(f"{4 + len(self.nest.arrays)}Q").pack
         self.pool = runtime.pool()
 
     @property
@@ -48,20 +49,32 @@ class Kernel:
         nests = {"fill": self.nest}
         if self.program.scatters:
             nests["count"] = Lowering(self.program, count=True).nest()
+        if self.repeats:
+            nests["again"] = Lowering(self.program, known=True).nest()
         return unit.source(nests)
+
+    @property
+    def repeats(self) -> bool:
+        """Has it a function for a result whose coordinates are known?"""
+        return self.program.scatters and self.row_by_row and self.program.workspace in ("dense", "wide")
 
     @cached_property
     def functions(self) -> dict[str, Any]:
         """The functions of the built library."""
-        with _LOCK:
-            handle = runtime.library(self.source)
-        names = ("fill", "count") if self.program.scatters else ("fill",)
+        handle = self.library
+        names = ["fill", *(["count"] if self.program.scatters else []), *(["again"] if self.repeats else [])]
         return {name: runtime.function(handle, name) for name in names}
 
     @cached_property
+    def library(self) -> Any:
+        """The built library."""
+        with _LOCK:
+            return runtime.library(self.source)
+
+    @cached_property
     def fill(self) -> Any:
-        """The function that computes, for those who know that it needs no workspace, so that it can't fail."""
-        return self.functions["fill"]
+        """The function that computes, of ``packed`` arguments, for kernels without a workspace: they can't fail."""
+        return runtime.call(self.library, "fill")
 
     @cached_property
     def points(self) -> tuple[frozenset[int], ...]:

@@ -1,15 +1,21 @@
-"""How long the sums of a plan may be: long ones are added up in blocks, which short ones need not pay for."""
+"""How long the sums of a plan are: long ones are added up in blocks, and those of varying length have masked ends."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from torch import Tensor
+
 from gossamer.compiler.language.algebra import needed
 from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
+from gossamer.formats import Structure
 
+_SAMPLE = 1024  # rows that are looked at
+_FEW = 64  # rows below which their lengths don't matter
+_LANES = 8  # terms that are added up together
 LONG = 4096  # turns from which on a sum is made of sums of blocks
 
 
@@ -63,3 +69,34 @@ def widest(view: View, n: int) -> int:
     pos = view.arrays.get(f"pos{n}")
     counted = pos is not None and level.walk is not None and level.walk.begin == "pos[p]" and pos.numel() > 1
     return min(size, int(pos.diff().max())) if pos is not None and counted else size
+
+
+def uneven(structure: Structure) -> bool:
+    """Do the rows of a structure differ in length (:func:`ragged`)? It is kept with the structure.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> uneven(gs.from_dense(torch.eye(100), gs.CSR()).structure)
+    False
+    """
+    pos = structure.arrays.get(f"pos{len(structure.format.stack(len(structure.shape))) - 1}")
+    return pos is not None and bool(structure.cached("uneven", lambda: ragged(pos)))
+
+
+def ragged(pos: Tensor) -> bool:
+    """Do rows differ in how many of their entries fill no vector, so often that no branch can be predicted?
+
+    Rows in the middle are looked at, not all: a new pattern should cost little.
+
+    Examples
+    --------
+    >>> import torch
+    >>> ragged(torch.arange(0, 1000, 10)), ragged(torch.randint(0, 20, (1000,)).cumsum(0))
+    (False, True)
+    """
+    rows = pos.numel() - 1
+    if rows < _FEW or pos.device.type != "cpu":
+        return False
+    rest = pos.narrow(0, max(rows - _SAMPLE, 0) // 2, min(rows, _SAMPLE) + 1).diff().bitwise_and_(_LANES - 1)
+    return 4 * int((rest[1:] != rest[:-1]).sum()) > rest.numel()

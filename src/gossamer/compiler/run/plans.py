@@ -21,6 +21,7 @@ from gossamer.compiler.convert.restack import enough
 from gossamer.compiler.emit.prelude import JOINED
 from gossamer.compiler.language.tree import operand_name
 from gossamer.compiler.loops import names
+from gossamer.compiler.loops.by_hand import Loops
 from gossamer.compiler.loops.lower import START
 from gossamer.compiler.run.args import Arg, strides_in
 from gossamer.compiler.run.assemble import Places, assemble
@@ -33,6 +34,7 @@ from gossamer.formats import Format, Structure
 
 _ALONE = 30_000  # turns below which a second thread costs more than it saves
 _SCATTER = 6  # such turns that one takes which adds to a workspace
+_MOST = 1 << 16  # threads, more than there are
 _EACH = 128  # additions to a place for each time that it is added to another result
 _ONE = 1 << 14  # turns for each partial result of one number: it is summed in blocks, in more bits
 _PARTS, _PARTS_BYTES = 1024, 1 << 24  # of those results, at most
@@ -53,9 +55,11 @@ class Plan:
         sizes: dict[str, int],
         dtype: torch.dtype,
         out: str | int | Format,
+        loops: Loops | None = None,
     ) -> None:
-        given = args
-        self.flat = flattened(statement, args, sizes, out)
+        given, self.loops = args, loops
+        self.threads = _MOST if loops is None or loops.threads is None else loops.threads
+        self.flat = flattened(statement, args, sizes, out) if loops is None else None
         if self.flat is not None:
             statement, args, sizes, _ = self.flat
         self.statement, self.dtype, self.out = statement, dtype, out
@@ -67,7 +71,7 @@ class Plan:
         if isinstance(out, int) and (like := given[out].structure) is not None:
             self.pattern = weakref.ref(like)
             self.out, self.like = ("dense", True) if like.plain or self.flat else (out, False)
-        design = Design(statement, args, sizes, dtype, self.out)
+        design = Design(statement, args, sizes, dtype, self.out, loops)
         self.views, self.choice, self.tiling, self.sizes = design.views, design.choice, design.tiling, design.sizes
         self.args = design.args
         self.kernel: Kernel = kernel(design.program)
@@ -121,6 +125,7 @@ class Plan:
         numbers[names.TOTAL] = math.prod(self.out_shape)
         nest = self.kernel.nest
         self.sizes_array = (ctypes.c_long * max(len(nest.sizes), 1))(*(numbers[n] for n in nest.sizes))
+        self.sizes_at = ctypes.addressof(self.sizes_array)
         self.keep = [a.contiguous() for a in arrays.values()]  # pointers must stay good
         self.arrays = at = dict(zip(arrays, self.keep, strict=True))
         self.numbers = numbers
@@ -162,7 +167,7 @@ class Plan:
         pointers, ready = list(self.pointers), self.ready(values)
         for k, slot in enumerate(self.value_slots):
             pointers[slot] = ready[k].data_ptr()
-        threads = 1 if self.alone else torch.get_num_threads()
+        threads = 1 if self.alone else min(torch.get_num_threads(), self.threads)
         if self.out == "dense":
             result, like = self._dense(pointers, threads, values), self._structure() if self.like else None
             return (result if like is None else result.view(like.value_shape)), like
@@ -183,9 +188,9 @@ class Plan:
         if not kernel.covers:
             out.fill_(self.empty)
         pointers[self.out_slot] = out.data_ptr()
-        threads = 1 if self.alone else torch.get_num_threads()
+        threads = 1 if self.alone else min(torch.get_num_threads(), self.threads)
         parts = self.parts or 4 * threads
-        kernel.fill(kernel.pool, threads, parts, kernel.pointers(*pointers), self.sizes_array, None, None)
+        kernel.fill(kernel.packed(kernel.pool, threads, parts, self.sizes_at, *pointers))
         return out
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:

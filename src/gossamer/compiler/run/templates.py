@@ -15,6 +15,8 @@ from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import names_in
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.flat import flattened
+from gossamer.compiler.run.lengths import uneven
+from gossamer.compiler.run.views import without_empty_rows
 from gossamer.formats import Structure
 from gossamer.formats.levels import Compressed, Dense
 
@@ -26,16 +28,19 @@ _LEVELS = (Dense, Compressed)  # levels whose arrays say all about them
 
 
 def look(structures: Sequence[Structure | None]) -> Hashable:
-    """Return what a plan depends on besides formats and sizes: types of arrays, and their lengths to two digits.
+    """Return what a plan depends on besides formats and sizes.
+
+    Types of arrays, their lengths to two digits, and if rows differ in length.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> look([gs.from_dense(torch.eye(4), gs.CSR()).structure, None])
-    (torch.int32, '5.0e+00', torch.int32, '4.0e+00')
+    (torch.int32, '5.0e+00', torch.int32, '4.0e+00', False)
     """
-    arrays = [a for s in structures if s is not None for a in s.arrays.values()]
-    return tuple(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}"))
+    known = [s for s in structures if s is not None]
+    arrays = [a for s in known for a in s.arrays.values()]
+    return *(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}")), *(uneven(s) for s in known)
 
 
 class Template:
@@ -48,6 +53,7 @@ class Template:
         self.plan = own
         self.like = plan.out if plan.pattern is not None and isinstance(plan.out, int) else None
         self.walked = tuple(k for k, view in enumerate(plan.views) if view is not None)
+        self.filled = filled(plan, args)
         self.slots = [
             (k, f"{a}{n}", plan.slot[names.array(k, a, n)])
             for k in self.walked
@@ -71,15 +77,17 @@ class Template:
         for k in self.walked:
             if (structure := structures[k]) is None:
                 return None
-            views[k] = _view(plan.views[k], structure)  # type: ignore[arg-type]
-            if not all(a.is_contiguous() for a in structure.arrays.values()):
+            view = without_empty_rows(structure) if k in self.filled else _view(plan.views[k], structure)  # type: ignore[arg-type]
+            if view is None or not all(a.is_contiguous() for a in structure.arrays.values()):
                 return None
+            views[k] = view
+            plan.units = round(view.fans[0]) if k in self.filled and plan.kernel.nest.units is not None else plan.units
         if self.zips and _one_pattern([s for s in structures if s is not None]):
             return None
         if plan.sums.long(views) != plan.kernel.program.long:
             return None
         plan.views, plan.pointers = views, list(plan.pointers)
-        plan.keep = [structures[k].arrays[name] for k, name, _ in self.slots]  # type: ignore[union-attr]
+        plan.keep = [views[k].arrays[name] for k, name, _ in self.slots]  # type: ignore[union-attr]
         for (_, _, slot), array in zip(self.slots, plan.keep, strict=True):
             plan.pointers[slot] = array.data_ptr()
         plan.pattern = None if like is None else weakref.ref(like)
@@ -94,15 +102,26 @@ def template(plan: Plan, args: Sequence[Arg]) -> Template | None:
     """Return the template of a plan for these operands; None if it depends on more than formats and statistics."""
     if plan.flat is not None or plan.tiling is not None or plan.like or not plan.as_they_are:
         return None
-    pairs = [(v, a.structure) for v, a in zip(plan.views, args, strict=True) if v is not None]
-    if not pairs or any(s is None or v.arrays is not s.arrays for v, s in pairs):
+    skipped = filled(plan, args)
+    pairs = [(k, v, args[k].structure) for k, v in enumerate(plan.views) if v is not None]
+    if not pairs or any(s is None or (v.arrays is not s.arrays and k not in skipped) for k, v, s in pairs):
         return None  # it was repacked
-    if any(type(level) not in _LEVELS for view, _ in pairs for level in view.levels):
+    if any(type(level) not in _LEVELS for _, view, _ in pairs for level in view.levels):
         return None
     units = plan.kernel.nest.units
-    if units is not None and names_in(units) & {name for name, _ in plan.kernel.nest.arrays}:
+    read = set() if units is None else names_in(units) & {name for name, _ in plan.kernel.nest.arrays}
+    if read - {names.array(k, "pos", 0) for k in skipped}:
         return None  # how many units there are is read from an array
     return Template(plan, args)
+
+
+def filled(plan: Plan, args: Sequence[Arg]) -> frozenset[int]:
+    """Return the operands of a plan whose empty rows are left out."""
+    pairs = enumerate(zip(plan.views, args, strict=True))
+    found = {
+        k for k, (v, a) in pairs if v is not None and a.structure is not None and v is without_empty_rows(a.structure)
+    }
+    return frozenset(found)
 
 
 def _view(like: View, structure: Structure) -> View:

@@ -95,9 +95,18 @@ class Tiling(NamedTuple):
 
 
 def tiling(
-    choice: Choice, args: Sequence[Arg], like: int, view: View, sizes: dict[str, int], dtype: torch.dtype
+    choice: Choice,
+    args: Sequence[Arg],
+    like: int,
+    view: View,
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    tile: int | None = None,
 ) -> Tiling | None:
-    """Decide how the loops of a result with the entries of operand ``like`` are cut; None: they are not."""
+    """Decide how the loops of a result with the entries of operand ``like`` are cut; None: they are not.
+
+    ``tile`` is the number of columns of a tile, if it was given by hand (0: there are none).
+    """
     order = choice.order
     last = order[-1] if order else ""
     dense = [k for k, a in enumerate(args) if a.structure is None and last in a.vars]
@@ -120,7 +129,7 @@ def tiling(
         made = made._replace(packs=tuple(k for k in dense if across in args[k].vars))
     two = len(view.levels) == 2 and isinstance(view.levels[0], Dense) and type(view.levels[1]) is Compressed
     if two and order[:-1] == tuple(args[like].vars[d] for d, _ in view.parts):
-        made = made._replace(view=_tiles(view, count * 64, sizes[order[0]], sizes[across]))
+        made = made._replace(view=_tiles(view, count * 64, sizes[order[0]], sizes[across], tile))
     return made
 
 
@@ -129,16 +138,16 @@ def chunks(threads: int, entries: int) -> int:
     return max(4 * threads, entries // _CHUNK)
 
 
-def _tiles(view: View, row: int, rows: int, columns: int) -> View | None:
+def _tiles(view: View, row: int, rows: int, columns: int, given: int | None) -> View | None:
     """The view in tiles of columns whose rows stay in the L2 cache; None if all do."""
-    if row < _NARROW or row * columns <= 2 * _SECOND:
+    if given == 0 or (given is None and (row < _NARROW or row * columns <= 2 * _SECOND)):
         return None
-    tiles = math.ceil(row * columns / _SECOND)
-    if view.entries < _FULL * rows * tiles:
+    tiles = math.ceil(columns / given) if given else math.ceil(row * columns / _SECOND)
+    if given is None and view.entries < _FULL * rows * tiles:
         return None
     (first, level), (pos, crd) = view.levels, (view.arrays["pos1"], view.arrays["crd1"])
     assert isinstance(level, Compressed)
-    width = math.ceil(columns / tiles)
+    width = given or math.ceil(columns / tiles)
     try:
         arrays = {"pos2": pos, "tile2": _starts(pos, crd, tiles, width), "crd2": crd}
     except BuildError:  # no compiler: a plan can still be printed

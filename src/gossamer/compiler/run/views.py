@@ -30,6 +30,9 @@ C_TYPES = {
 }  # fmt: skip
 
 
+_ROWS = 1024  # rows that a matrix has at least, before empty ones are left out
+
+
 class View(NamedTuple):
     """A stack of levels over a structure's entries."""
 
@@ -122,6 +125,38 @@ def repacked(structure: Structure, order: tuple[int, ...]) -> View:
     """Return the entries sorted by their dimensions in this order, in compressed levels (the first may be dense)."""
     found: View = structure.cached(("view", order), lambda: _repacked(structure, order))
     return found
+
+
+def without_empty_rows(structure: Structure) -> View | None:
+    """Return a view that walks the rows with entries alone; None if a large part of the rows has some.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> a = gs.from_dense(torch.nn.functional.pad(torch.eye(3), (0, 0, 0, 5000)), gs.CSR())
+    >>> without_empty_rows(a.structure).arrays["crd0"].tolist()
+    [0, 1, 2]
+    """
+    view = native(structure)
+    if view is None or [type(level) for level in view.levels] != [Dense, Compressed] or view.index is not None:
+        return None
+    if not view.levels[1].unique or 4 * view.arrays["crd1"].numel() > view.sizes[0] - _ROWS:  # type: ignore[attr-defined]
+        return None
+    found: View = structure.cached("filled rows", lambda: _without_empty_rows(view))
+    return found
+
+
+def _without_empty_rows(view: View) -> View:
+    pos = view.arrays["pos1"]
+    rows = (pos[1:] != pos[:-1]).nonzero().view(-1)
+    arrays = {
+        "pos0": torch.tensor([0, rows.numel()], dtype=pos.dtype),
+        "crd0": rows.to(pos.dtype),
+        "pos1": torch.cat((pos[rows], pos[-1:])),
+        "crd1": view.arrays["crd1"],
+    }
+    fans = (float(rows.numel()), view.entries / max(rows.numel(), 1))
+    return view._replace(levels=(Compressed(), Compressed()), arrays=arrays, fans=fans)
 
 
 def stack_for(order: tuple[int, ...], shape: Sequence[int], nnz: int) -> tuple[Level, ...]:
