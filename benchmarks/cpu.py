@@ -5,6 +5,8 @@
     python benchmarks/cpu.py --only training    linear, training or encoder
     python benchmarks/cpu.py --only linear --shape 768x768 --threads 1 --add
                                                 a piece, for a machine that is quiet for minutes only; put into the JSON
+    python benchmarks/cpu.py --only linear --tokens 1 16 128 1024 --seconds 0.05 --json cpu-xeon.json
+                                                all shapes, one thread and two, in two minutes, for another machine
 
 What is measured stands in src/gossamer/app/bench/cpu.py; `gossamer bench cpu` runs the same and writes nothing.
 """
@@ -23,7 +25,6 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 from rich.console import Console  # noqa: E402
 
-from benchmarks.cpu_plot import plot  # noqa: E402
 from gossamer import native  # noqa: E402
 from gossamer.app.bench import cpu  # noqa: E402
 
@@ -66,11 +67,15 @@ def main() -> None:
     parser.add_argument("--only", choices=cpu.PARTS)
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--shape", action="append", help="only this one, such as 768x3072; may be repeated")
+    parser.add_argument("--tokens", type=int, nargs="*", help="only these numbers of tokens of a linear layer")
+    parser.add_argument("--seconds", type=float, help="for each call; 0.1 by default")
+    parser.add_argument("--json", type=Path, help="a file for what is measured, and nothing else is written")
     parser.add_argument("--add", action="store_true", help="put what was measured into the JSON that is there")
     parser.add_argument("--out", type=Path, help="folder for the JSON and the plot; benchmarks/results by default")
     options = parser.parse_args()
     shapes = [_shape(text) for text in options.shape] if options.shape else cpu.SHAPES
-    results = cpu.run(options.quick, [options.only] if options.only else cpu.PARTS, options.threads, shapes)
+    parts = [options.only] if options.only else cpu.PARTS
+    results = cpu.run(options.quick, parts, options.threads, shapes, options.tokens, options.seconds)
     console = Console(width=None if sys.stdout.isatty() else 160)
     console.print(
         f"{platform.processor() or platform.machine()}, kernels for {results['isa']}, torch {results['torch']}"
@@ -78,6 +83,11 @@ def main() -> None:
     console.print(", ".join(f"{name} {value:.1f}" for name, value in results["ceilings"].items()))
     for table in cpu.tables(results):
         console.print(table)
+    if options.json:
+        options.json.write_text(_compact(results))
+        return
+    if options.tokens or options.seconds:
+        return
     if not options.add and (options.quick or options.only or options.shape):
         return
     folder = options.out or HERE / "results"
@@ -86,6 +96,8 @@ def main() -> None:
     if options.add and file.exists():
         results = _merged(json.loads(file.read_text()), results)
     file.write_text(_compact(results))
+    from benchmarks.cpu_plot import plot  # matplotlib, which a machine may lack
+
     docs = folder if options.out else HERE.parent / "docs" / "explanation"
     plot(results["linear"], docs / f"cpu-{native.isa()}.svg")
 

@@ -243,7 +243,10 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_images.h"
 
+#include "core_crew.h"
+
 int main() {
+  all_jobs();
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
 #if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512

@@ -25,36 +25,27 @@ from gossamer.core.table import Operator, operator_of
 from gossamer.core.tensor import SparseTensor
 
 aten = torch.ops.aten
-_LINEAR, _is_compiling, _is_any_autocast_enabled = (
-    F.linear,
-    torch.compiler.is_compiling,
-    torch._C._is_any_autocast_enabled,
-)
+_LINEAR, _autocasts, _is_traced = F.linear, torch._C._is_any_autocast_enabled, torch.compiler.is_dynamo_compiling
 
 
 def torch_function(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
     """Answer a call from Python."""
     if func is _LINEAR and not kwargs:
-        return _linear(args)
+        weight = args[1]
+        if type(weight) is SparseTensor and not _is_traced() and not fallback._watchers and not _autocasts():
+            ready = weight._structure.ready  # the last decision for a weight of this structure, as a function
+            out = None if ready is None else ready(*args)
+            return _linear(args) if out is None else out
     return perform(choose(func, args, kwargs))
 
 
 def _linear(args: tuple[Any, ...]) -> Any:
-    """Answer F.linear: the last decision for a weight of this structure is kept with it, ready to be called."""
-    weight = args[1]
-    if type(weight) is not SparseTensor or _is_compiling() or fallback._watchers or _is_any_autocast_enabled():
-        return perform(choose(_LINEAR, args))
-    memo = weight._structure.memo
-    ready = memo.get("linear")
-    if ready is not None:
-        out = ready(*args)
-        if out is not None:
-            return out
+    """Answer F.linear, and keep the decision with the structure of the weight, ready to be called."""
     decision = choose(_LINEAR, args)
     out = perform(decision)
     bind = getattr(decision.function, "bind", None)
-    if bind is not None and not decision.refused:
-        memo.keep("linear", bind(*decision.args))
+    if bind is not None and not decision.refused and not torch.compiler.is_compiling():
+        args[1]._structure.ready = bind(*decision.args)
     return out
 
 

@@ -68,6 +68,8 @@ class Structure:
         self._valid: Tensor | None | bool = False  # False: not computed yet
         self._nnz: int | None = None
         self._memo: Memo | None = None
+        #: What the next F.linear with a tensor of this structure calls first; kept by :mod:`gossamer.core.dispatch`.
+        self.ready: Any = None
 
     @classmethod
     def from_keys(cls, format: Format, keys: Tensor, shape: Sequence[int]) -> tuple[Structure, Tensor]:

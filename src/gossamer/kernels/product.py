@@ -48,6 +48,9 @@ class Product:
     feature_major: ClassVar[bool] = False
     #: Can it convolve images without writing their patches to memory, by ``convolve``?
     convolves: ClassVar[bool] = False
+    #: A function (values, x, bias, number, rows, activation) that computes ``forward`` with less ado, or answers None;
+    #: and the number and rows that it is given. None where a family has none.
+    direct: tuple[Callable[..., Tensor | None], int, int] | None = None
     rows: int
     cols: int
     transpose: bool

@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gossamer import native
 from gossamer.core import fallback, table
 from gossamer.core.decide import candidates
 from gossamer.formats import Dense, Format, Structure
 from gossamer.kernels import product as kernels
 from gossamer.kernels.product import Product
-from gossamer.models.held import Held
+from gossamer.models.held import Held, Ready
 from gossamer.models.routed import for_experts, is_routed
 from gossamer.models.stored import structure_of, transforming
 from gossamer.ops.convolution import conv2d, convolve, takes_conv2d
@@ -27,6 +28,7 @@ from gossamer.ops.product import kernel_of, product
 
 Forward = Callable[..., Any]
 is_compiling, autocasts = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
+is_traced, records = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
 
 def for_layer(layer: type[nn.Module]) -> Forward | None:
@@ -52,9 +54,15 @@ def for_layer(layer: type[nn.Module]) -> Forward | None:
 
 def _linear(own: Forward) -> Forward:
     def forward(self: Any, input: Tensor) -> Tensor:
+        held, parameters = self._sparse["weight"], self._parameters
+        if not is_traced() and held.ready is not None and not records():
+            ready = held.ready
+            if ready.version == table._version and not fallback._watchers and not self.__dict__.get("_lent"):
+                out = ready.call(parameters, self._buffers, input, ready)  # None if something is not as it was
+                if out is not None:
+                    return out
         if is_compiling():
             return traced(self, input)
-        held, parameters = self._sparse["weight"], self._parameters
         if (
             type(input) is not Tensor
             or fallback._watchers
@@ -75,6 +83,7 @@ def _linear(own: Forward) -> Forward:
             return out
         if kernels.needed(input, values, bias):
             return kernels.record(input, values, bias, kernel)
+        held.ready = _ready(values, bias, held, kernel)
         return kernel.forward(input, values, bias)
 
     def traced(self: Any, input: Tensor) -> Tensor:
@@ -95,6 +104,14 @@ def _by_group(module: Any, x: Tensor) -> Tensor | None:
     group, number = module.__dict__["_together"]
     out: Tensor | None = group.output(number, x)
     return out
+
+
+def _ready(values: Tensor, bias: Tensor | None, held: Held, kernel: Product) -> Ready | None:
+    """Return what the next call of a layer needs, if it has the same parameters and buffers."""
+    if kernel.direct is None or held.checked is None:
+        return None
+    _, number, rows = kernel.direct
+    return Ready(values, bias, held.checked.arrays, number, rows, table.version(), native.direct("layer"))
 
 
 def _kernel(structure: Structure, values: Tensor) -> Product | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +26,21 @@ class Checked(NamedTuple):
     arrays: tuple[tuple[str, Tensor, int], ...]
     values: str
     shape: tuple[int, ...]
+
+
+class Ready(NamedTuple):
+    """What the last call of a layer found, so that the next need not look for it: its parameters, and their product.
+
+    The first five are what ``native.direct("layer")`` reads, in this order.
+    """
+
+    values: Tensor
+    bias: Tensor | None
+    arrays: tuple[tuple[str, Tensor, int], ...]  # as Checked has them
+    number: int
+    rows: int
+    version: int  # of the table of operators
+    call: Callable[..., Tensor | None]
 
 
 @dataclass
@@ -59,6 +75,8 @@ class Held:
     ranks: Any = field(default=None, repr=False, compare=False)
     #: The structure of a stored weight when its arrays were last checked.
     checked: Checked | None = field(default=None, repr=False, compare=False)
+    #: How the last call of a linear layer was computed, where that was by a kernel that can be called directly.
+    ready: Ready | None = field(default=None, repr=False, compare=False)
 
     @property
     def is_stored(self) -> bool:

@@ -51,6 +51,7 @@ def trust(name: str, held: Held, structure: Structure) -> None:
 
 
 def _unchanged(module: nn.Module, checked: Checked) -> bool:
+    """Are the arrays of a weight those that were checked, and was nothing written to them since?"""
     buffers = module._buffers
     for key, array, version in checked.arrays:  # a plain loop for speed: every call of a layer runs it
         if buffers.get(key) is not array or (array._version if not array.is_inference() else -1) != version:

@@ -6,6 +6,7 @@ This package imports nothing else of gossamer: see :mod:`gossamer.native.library
 from gossamer.native.build import build, compiler
 from gossamer.native.cache import BuildError, cache_dir
 from gossamer.native.ceilings import Ceilings, ceilings
+from gossamer.native.direct import direct
 from gossamer.native.library import forget, int8_isa, isa, load, loaded, path, why_not
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "cache_dir",
     "ceilings",
     "compiler",
+    "direct",
     "forget",
     "int8_isa",
     "isa",

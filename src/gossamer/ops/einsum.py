@@ -268,7 +268,7 @@ def _computed(
             return torch.einsum(equation(inner), *(p.dense() for p in prepared)).to(kinds.result), None
         values, structure = run(inner, prepared, sizes, form)
     except NoKernelError as error:  # known only after the entries are counted
-        tell_fallback("gs.einsum", formats_of(tensors), str(error))
+        tell_dense(tensors, str(error))
         return on_dense(statement, tensors, out, kinds.result), None
     except BuildError as error:
         refuse_fallback("gs.einsum", formats_of(tensors), f"its kernel can't be built: {error}")

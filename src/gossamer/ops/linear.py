@@ -54,9 +54,14 @@ def _bind(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Ca
     if kernel is None:
         return None
     cols, forward, apply, grad_enabled = kernel.cols, kernel.forward, products.apply, torch.is_grad_enabled
+    direct, number, rows = kernel.direct or (_no_answer, 0, 0)
 
     def ready(x: Any, weight: SparseTensor, bias: Any = None) -> Tensor | None:
         values = weight._values
+        if not grad_enabled() and table._version == made:
+            out = direct(values, x, bias, number, rows, 0)  # which looks at types and shapes itself
+            if out is not None:
+                return out
         if type(x) is not Tensor or x.dtype is not dtype or values.dtype is not dtype or table._version != made:
             return None
         if not (bias is None or (type(bias) in _PLAIN and bias.dtype is dtype)):
@@ -69,6 +74,10 @@ def _bind(input: Tensor, weight: SparseTensor, bias: Tensor | None = None) -> Ca
         return apply(x, weight, bias, kernel, None) if grad_enabled() else forward(x, values, bias)
 
     return ready
+
+
+def _no_answer(*arguments: Any) -> None:
+    """Stand for a kernel that can't be called directly."""
 
 
 linear_sparse.bind = _bind  # type: ignore[attr-defined]

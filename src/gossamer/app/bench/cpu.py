@@ -43,8 +43,10 @@ def run(
     parts: Sequence[str] = PARTS,
     threads: Sequence[int] = (1, 2),
     shapes: Sequence[tuple[int, int]] = SHAPES,
+    tokens: Sequence[int] | None = None,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
-    """Measure: three numbers of tokens on one thread if `quick`, else all."""
+    """Measure: three numbers of tokens on one thread if `quick`, else all; or those that are given."""
     before = torch.get_num_threads()
     top = native.ceilings(1)
     results: dict[str, Any] = {"isa": native.isa(), "torch": torch.__version__, "ceilings": {}}
@@ -54,7 +56,8 @@ def run(
             "read_8MB_gbytes": top.cache_gbytes,
             "read_256MB_gbytes": top.memory_gbytes,
         }
-    counts, tokens, seconds = ([1], (1, 16, 256), 0.04) if quick else (list(threads), TOKENS, 0.1)
+    counts, few, short = ([1], (1, 16, 256), 0.04) if quick else (list(threads), TOKENS, 0.1)
+    tokens, seconds = tokens or few, seconds or short
     steps = len(counts) * (len(shapes) * len(tokens) * ("linear" in parts) + len(shapes) * ("training" in parts))
     steps += len(counts) * 2 * ("encoder" in parts)
     try:

@@ -29,8 +29,18 @@ class RowsProduct(NativeProduct):
         super().__init__(structure, transpose)
         if native.loaded() and plain(self.arrays[2]):  # else in a trace, or of fake tensors
             number = torch.ops.gossamer.rows_register(*self.arrays, *self.sizes)
-            self.call = _by_number(number, self.rows)
+            self.call, self.direct = _by_number(number, self.rows), _direct(number, self.rows)
             weakref.finalize(self, native.forget, number).atexit = False
+
+    def forward(
+        self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None
+    ) -> Tensor:
+        if self.direct is not None:
+            function, number, rows = self.direct
+            out = function(values, x, bias, number, rows, activation)
+            if out is not None:
+                return out
+        return super().forward(x, values, bias, activation, feature_major)
 
     @staticmethod
     def arguments(structure: Structure) -> tuple[Any, ...]:
@@ -56,6 +66,11 @@ def _by_number(number: int, rows: int) -> Callable[..., Tensor]:
         return op(values, x, bias, number, rows, activation)
 
     return call
+
+
+def _direct(number: int, rows: int) -> tuple[Callable[..., Any], int, int]:
+    """Return the same without torch's dispatcher: a function that may answer None, and what it needs to know."""
+    return native.direct("rows"), number, rows
 
 
 register_gradients(operators._library, RowsProduct, arrays=3, block=0)

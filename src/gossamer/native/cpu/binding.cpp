@@ -15,6 +15,7 @@
 #include <mutex>
 #include <utility>
 
+#include "direct.h"
 #include "half_run.h"
 #include "rows_of.h"
 
@@ -102,7 +103,9 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   p.tokens = x.tokens(), p.ldo = p.a.rows;
   Tensor out(reinterpret_cast<Value>(empty_like(x, p.a.rows)));
   p.out = out.data<float>(FLOAT32, "out");
-  if (p.tokens && p.a.rows) parallel(job.kernels->items(p), places(p.a, crd) * p.tokens, &job);
+  const int64_t work = places(p.a, crd) * p.tokens;
+  const bool slow = p.tokens == 1 && !p.a.per;  // a place takes 2.5 times as long as one of a regular pattern
+  if (p.tokens && p.a.rows) parallel(job.kernels->items(p), slow ? work * 5 / 2 : work, &job);
   return out.release();
 }
 
@@ -149,19 +152,23 @@ void rows_register(Value* stack, uint64_t, uint64_t) {
   stack[0] = Value(registered_so_far);
 }
 
-void rows_registered(Value* stack, uint64_t, uint64_t) {
-  const Tensor values(stack[0]), x(stack[1]), bias(optional(stack[2]));
+Value by_number(Value number, Value rows, const Tensor& values, const Tensor& x, const Tensor& bias, Value activation) {
   Use found;
   {
     const std::lock_guard<std::mutex> lock(table_lock);
-    const auto at = table.find(int64_t(stack[3]));
-    require(at != table.end() && at->second->sizes[0] == stack[4], "no rows have this number");
+    const auto at = table.find(int64_t(number));
+    require(at != table.end() && at->second->sizes[0] == rows, "no rows have this number");
     ++at->second->users;
     found.reset(at->second.get());
   }
   // checked again: their memory may be another one by now
   const gossamer::Rows a = rows_of(found->row, found->pos, found->crd, found->sizes);
-  stack[0] = linear(a, found->crd, values, x, bias, stack[5]);
+  return linear(a, found->crd, values, x, bias, activation);
+}
+
+void rows_registered(Value* stack, uint64_t, uint64_t) {
+  const Tensor values(stack[0]), x(stack[1]), bias(optional(stack[2]));
+  stack[0] = by_number(stack[3], stack[4], values, x, bias, stack[5]);
 }
 
 void rows_int8(Value* stack, uint64_t, uint64_t) {
@@ -241,6 +248,11 @@ struct Register {
 } registered;
 
 }  // namespace
+
+Value gossamer_torch::direct_rows(const Tensor& values, const Tensor& x, const Tensor& bias, const int64_t* rest) {
+  require(!bias || bias.dtype() == values.dtype(), "bias must be of the type of the values");
+  return by_number(rest[0], rest[1], values, x, bias, rest[2]);
+}
 
 extern "C" __attribute__((visibility("default"))) void gossamer_forget(int64_t number) {
   const std::lock_guard<std::mutex> lock(table_lock);

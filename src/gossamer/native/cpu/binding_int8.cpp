@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "direct.h"
 #include "int8.h"
 #include "rows.h"
 #include "torch_abi.h"
@@ -81,14 +82,19 @@ struct ProductJob {
   }
 };
 
-void int8_linear(Value* stack, uint64_t, uint64_t) {
-  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), none(0);
+Value linear(const Tensor& weight, const Tensor& x, const Tensor& bias, Value rows, Value activation) {
+  const Tensor none(0);
   ProductJob job{{}, &int8_kernels()};
-  job.take_weight(weight, stack[3]);
+  job.take_weight(weight, rows);
   take_tokens(job.p, job.own, x, none, none, job.p.a.cols);
   if (job.p.a.x_scale) job.p.x_scale = &job.p.a.x_scale, job.p.x_zero = &job.p.a.x_zero;
   job.p.out_type = job.p.x_type;
-  stack[0] = job.product(weight, x, bias, stack[4]);
+  return job.product(weight, x, bias, activation);
+}
+
+void int8_linear(Value* stack, uint64_t, uint64_t) {
+  const Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2]));
+  stack[0] = linear(weight, x, bias, stack[3], stack[4]);
 }
 
 void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
@@ -143,5 +149,9 @@ struct Register {
 } registered;
 
 }  // namespace
+
+Value gossamer_torch::direct_int8(const Tensor& weight, const Tensor& x, const Tensor& bias, const int64_t* rest) {
+  return linear(weight, x, bias, rest[0], rest[1]);
+}
 
 extern "C" __attribute__((visibility("default"))) const char* gossamer_int8_isa() { return gossamer::int8_kernels().name; }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "crew.h"
 #include "large.h"
 
 using Value = uint64_t;  // what torch calls StableIValue: an integer, or a pointer
@@ -23,6 +24,7 @@ int32_t aoti_torch_get_dim(Handle, int64_t*);
 int32_t aoti_torch_get_dtype(Handle, int32_t*);
 int32_t aoti_torch_empty_strided(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*);
 int32_t aoti_torch_delete_tensor_object(Handle);
+int32_t torch_get_num_threads(uint32_t*);
 int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
 }
 
@@ -40,31 +42,28 @@ inline void require(bool condition, const char* message) {
   if (!condition) throw std::runtime_error(std::string("gossamer: ") + message);
 }
 
-class Tensor {  // owns the handle that torch lends to an operator
+class Tensor {  // owns the handle that torch lends to an operator; or a view of a tensor that Python holds meanwhile
  public:
-  explicit Tensor(Value v) : handle_(reinterpret_cast<Handle>(v)) {}
+  explicit Tensor(Value v) : handle_(reinterpret_cast<Handle>(v)) {
+    if (!handle_) return;
+    check(aoti_torch_get_dim(handle_, &dims_)), check(aoti_torch_get_dtype(handle_, &type_));
+    check(aoti_torch_get_sizes(handle_, &sizes_)), check(aoti_torch_get_strides(handle_, &strides_));
+  }
+  Tensor(void* data, int64_t dims, int64_t* sizes, int64_t* strides, int32_t type)
+      : handle_(nullptr), view_(true), data_(data), dims_(dims), sizes_(sizes), strides_(strides), type_(type) {}
   Tensor(const Tensor&) = delete;
   ~Tensor() {
     if (handle_) aoti_torch_delete_tensor_object(handle_);
   }
-  explicit operator bool() const { return handle_; }
+  explicit operator bool() const { return handle_ || view_; }
   Value release() {
     const Value v = reinterpret_cast<Value>(handle_);
     handle_ = nullptr;
     return v;
   }
-  int64_t dim() const {
-    int64_t d;
-    return check(aoti_torch_get_dim(handle_, &d)), d;
-  }
-  int64_t size(int64_t i) const {
-    int64_t* s;
-    return check(aoti_torch_get_sizes(handle_, &s)), s[i];
-  }
-  int64_t stride(int64_t i) const {
-    int64_t* s;
-    return check(aoti_torch_get_strides(handle_, &s)), s[i];
-  }
+  int64_t dim() const { return dims_; }
+  int64_t size(int64_t i) const { return sizes_[i]; }
+  int64_t stride(int64_t i) const { return strides_[i]; }
   bool contiguous() const {
     int64_t expected = 1;
     for (int64_t d = 0; d < dim(); d++)
@@ -73,14 +72,11 @@ class Tensor {  // owns the handle that torch lends to an operator
       if (size(d) > 1 && stride(d) != expected) return false;
     return true;
   }
-  int32_t dtype() const {
-    int32_t d;
-    return check(aoti_torch_get_dtype(handle_, &d)), d;
-  }
+  int32_t dtype() const { return type_; }
   template <class T> T* data(int32_t type, const char* name) const {
-    void* p;
-    require(dtype() == type, name);
-    check(aoti_torch_get_data_ptr(handle_, &p));
+    void* p = data_;
+    require(type_ == type, name);
+    if (!view_) check(aoti_torch_get_data_ptr(handle_, &p));
     return static_cast<T*>(p);
   }
   // A matrix [..., cols]: its rows are the tokens, `lead` elements apart. Strides that don't allow that cost a copy, in `own`.
@@ -123,6 +119,10 @@ class Tensor {  // owns the handle that torch lends to an operator
 
  private:
   Handle handle_;
+  bool view_ = false;
+  void* data_ = nullptr;  // of a view
+  int64_t dims_ = 0, *sizes_ = nullptr, *strides_ = nullptr;
+  int32_t type_ = -1;
 };
 
 inline Value optional(Value v) {
@@ -154,12 +154,17 @@ inline Handle empty_like(const Tensor& x, int64_t rows, int32_t dtype = FLOAT32)
   return empty(dims, sizes, dtype);
 }
 
-// Below this many multiply-adds, waking a second thread costs more than it saves.
-constexpr int64_t WORTH_A_THREAD = 1 << 17;
+// Multiply-adds. A second thread costs about 2 us: from WORTH_A_THREAD on it saves more. Up to LONG the threads are our own
+// (crew.h), above torch's: those take up to a millisecond to fall asleep, and would be in the way of each other.
+constexpr int64_t WORTH_A_THREAD = 1 << 16, LONG = 1 << 22;
 
 template <class Job> void parallel(int64_t items, int64_t work, Job* job) {
   if (items < 2 || work < WORTH_A_THREAD) return Job::run(0, items, job);
-  check(torch_parallel_for(0, items, 1, Job::run, job));
+  if (work >= LONG) return check(torch_parallel_for(0, items, 1, Job::run, job));
+  uint32_t threads;
+  check(torch_get_num_threads(&threads));
+  const int64_t most = 2 * work / WORTH_A_THREAD;  // so that each has half of that to do
+  require(gossamer::share(items, threads < most ? threads : most, Job::run, job), "out of memory");
 }
 
 }  // namespace gossamer_torch
