@@ -58,7 +58,7 @@ def follow_(copy: nn.Module, model: nn.Module) -> nn.Module:
 
 @contextmanager
 def _without_structure(model: nn.Module) -> Iterator[None]:
-    """Hide masks and index arrays from whoever averages buffers."""
+    """Hide masks and index arrays from a function that averages buffers."""
     with ExitStack() as stack:
         for module in model.modules():
             if isinstance(module, SparseModule):
