@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 import gossamer as gs
 from gossamer.core.join import from_entries
-from gossamer.formats.structure import Structure, matrix_sizes, ravel, unravel
+from gossamer.formats.keys import ravel, unravel
+from gossamer.formats.structure import Structure, matrix_sizes
 from tests.formats import _draw
 
 X = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 0.0, 4.0]])

@@ -98,7 +98,7 @@ def test_others_see_layers(launches, tmp_path):
     gs.save(model, tmp_path / "model.safetensors")
     with torch.no_grad():
         expected = model(x)
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(block()))):
+        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
             torch.testing.assert_close(other(x), expected)
         torch.testing.assert_close(gs.load(Block(), tmp_path / "model.safetensors")(x), expected)
     other = copy.deepcopy(model)

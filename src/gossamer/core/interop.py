@@ -15,7 +15,7 @@ from gossamer.core.join import build, from_entries, values_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import BSR, COO, CSC, CSR, Format, Structure, checks, levels
 from gossamer.formats.base import check_size
-from gossamer.formats.structure import ascending, ravel
+from gossamer.formats.keys import ascending, ravel
 from gossamer.formats.values import summed
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 
 from gossamer.formats.base import Format, register_name
+from gossamer.formats.keys import ravel
 from gossamer.formats.levels import Compressed, Level, Singleton
-from gossamer.formats.structure import INT32, Matrix, Structure, matrix_sizes, ravel
+from gossamer.formats.structure import INT32, Matrix, Structure, matrix_sizes
 
 
 class COO(Format):

@@ -16,6 +16,7 @@ from torch import Tensor
 from gossamer.formats import checks
 from gossamer.formats.base import Format, check_size
 from gossamer.formats.equality import equal
+from gossamer.formats.keys import ascending, ravel, unravel
 from gossamer.formats.levels import Bitmap, Compressed, Dense, Level, Singleton
 from gossamer.formats.memo import Memo
 
@@ -255,28 +256,6 @@ class Structure:
         if self._memo is None:
             self._memo = Memo(_LEAST_KEPT + _TIMES_KEPT * self.nbytes())
         return self._memo
-
-
-def ravel(coords: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:
-    """Row-major number of coordinates."""
-    number = coords[0]
-    for coord, size in zip(coords[1:], sizes[1:], strict=True):
-        number = number * size + coord
-    return number
-
-
-def unravel(keys: Tensor, sizes: Sequence[int]) -> list[Tensor]:
-    """Coordinates of row-major numbers."""
-    coords: list[Tensor] = []
-    for size in reversed(sizes[1:]):
-        coords.insert(0, keys % size if size else keys)
-        keys = torch.div(keys, size, rounding_mode="floor") if size else keys
-    return [keys, *coords]
-
-
-def ascending(keys: Tensor) -> bool:
-    """Is each key greater than the one before?"""
-    return keys.numel() < 2 or bool((keys[1:] > keys[:-1]).all())
 
 
 def _true(mask: Tensor) -> Tensor:

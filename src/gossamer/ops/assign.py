@@ -12,7 +12,7 @@ from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.core.write import not_stored
 from gossamer.formats import Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops.index import every_index, takes_getitem
 from gossamer.ops.shape import coords_of
 

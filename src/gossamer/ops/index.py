@@ -13,7 +13,7 @@ from gossamer.core.join import from_entries
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops.shape import coords_of, dim_of
 from gossamer.ops.stacked import is_stack, matrix_of
 

@@ -14,7 +14,7 @@ from gossamer.core.look import shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops.shape import coords_of, dim_of, raised, reshape, sizes_of, unsqueeze
 
 _SOME_DENSE = "some of the tensors are dense, or there is none"

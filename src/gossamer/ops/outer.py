@@ -13,7 +13,7 @@ from gossamer.core.look import dtype_of, shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops.shape import coords_of
 
 

@@ -11,7 +11,7 @@ from gossamer.core.join import entries_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops.index import cut, take_slices, takes_getitem, written_out
 
 _INTEGERS = (torch.int64, torch.int32)

@@ -23,7 +23,7 @@ from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.core.values import entries
 from gossamer.formats import Format, Structure
-from gossamer.formats.structure import unravel
+from gossamer.formats.keys import unravel
 from gossamer.formats.values import mask_padding, placed
 from gossamer.ops.join import expand
 

@@ -11,7 +11,7 @@ from gossamer.core.join import from_entries, values_of
 from gossamer.core.table import Guard, implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.ops import index, shape
 from gossamer.ops.join import expand, takes_expand
 from gossamer.ops.shape import coords_of, dim_of, dims_of, flatten, reshape, sizes_of

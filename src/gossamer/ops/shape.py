@@ -14,7 +14,7 @@ from gossamer.core.look import shape_of
 from gossamer.core.table import implements
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Masked, Structure
-from gossamer.formats.structure import ravel, unravel
+from gossamer.formats.keys import ravel, unravel
 
 _SIZES = "the sizes don't fit the shape"
 

@@ -312,8 +312,7 @@ class Method:
         return self.history.curves(self.layers)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything except the weights and the optimizer's state: steps, masks, random numbers, history, and the
-        method's own state."""
+        """Steps, masks, random numbers, history and the method's own state; not the weights, nor the optimizer's."""
         return {
             "steps": self.steps,
             "rng": self.rng.get_state(),
@@ -347,6 +346,5 @@ class Method:
         self.gradients.ask(False)
 
     def __repr__(self) -> str:
-        kept, size = sum(layer.kept for layer in self.layers), sum(layer.size for layer in self.layers)
-        sparsity = 1 - kept / max(size, 1)
+        sparsity = 1 - sum(layer.kept for layer in self.layers) / max(sum(layer.size for layer in self.layers), 1)
         return f"{type(self).__name__}({len(self.layers)} layers, step {self.steps:,}, sparsity {sparsity:.2%})"

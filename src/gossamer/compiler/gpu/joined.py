@@ -25,7 +25,7 @@ from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.tree import Access, Op, operand_name
 from gossamer.compiler.run.args import Arg
 from gossamer.formats import COO, Format, Structure
-from gossamer.formats.structure import ravel, unravel
+from gossamer.formats.keys import ravel, unravel
 
 _MOST = 1 << 28  # pairs: their coordinates and those of a sort take some 16 GB
 _Q = "entry"

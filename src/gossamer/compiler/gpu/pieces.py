@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gossamer.compiler.language.program import LevelUse, Stack, Walk
 from gossamer.formats import Structure
-from gossamer.formats.structure import ascending, ravel, unravel
+from gossamer.formats.keys import ascending, ravel, unravel
 
 INT32 = 2**31 - 1
 C_TYPES = {torch.int32: "int", torch.int64: "long long"}

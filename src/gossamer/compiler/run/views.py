@@ -21,8 +21,9 @@ from gossamer.compiler.convert.layout import Target
 from gossamer.compiler.convert.reading import parts_of
 from gossamer.compiler.convert.restack import enough, restack
 from gossamer.formats import Format, Structure
+from gossamer.formats.keys import ascending, ravel, unravel
 from gossamer.formats.levels import Compressed, Dense, Level
-from gossamer.formats.structure import ascending, pack, ravel, unravel
+from gossamer.formats.structure import pack
 
 C_TYPES = {
     torch.int32: "int", torch.int64: "long", torch.uint8: "unsigned char", torch.bool: "unsigned char",

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import PackedBitmap, Structure
+from gossamer.formats.keys import ravel
 from gossamer.formats.levels.pieces import ALIGN
-from gossamer.formats.structure import ravel
 from gossamer.kernels.product import activated
 from gossamer.kernels.vnm.operators import _library
 

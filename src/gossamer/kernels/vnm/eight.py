@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.kernels.product import activated
 from gossamer.kernels.vnm.operators import _library, vnm_of
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
-from gossamer.formats.structure import ravel
+from gossamer.formats.keys import ravel
 from gossamer.kernels.product import activated
 
 _SIZES = "int rows, int cols, int v, int m"
