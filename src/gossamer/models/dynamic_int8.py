@@ -1,11 +1,11 @@
 """Linear layers in eight bits: int8 weights, and activations that are rounded to eight bits token by token.
 
-A weight is dense or sparse, an int8 times the scale of its row, and is held as the bytes that the kernels read
+A weight, dense or sparse, is an int8 value times the scale of its row. It is stored as the bytes that the kernels read
 (:mod:`gossamer.kernels.int8`). An activation is one of 255 levels between the smallest and the largest value of its
-token, or of all that the layer has seen in calibration. Sums are exact.
+token, or of all calibration inputs of the layer. Sums are exact.
 
-What it costs in accuracy is bounded: with weights w, their scales s and the scale t of a token x, output r moves by at
-most ``s[r] / 2 * sum(|x|) + t / 2 * sum(|w[r]|) + n * s[r] * t / 4``, sums over the n columns that row r keeps.
+The error is bounded: with weights w, their scales s and the scale t of a token x, output r changes by at most
+``s[r] / 2 * sum(|x|) + t / 2 * sum(|w[r]|) + n * s[r] * t / 4``, with sums over the n columns that row r keeps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""How layers compute with a stored weight: by one product of plain tensors, in eager mode and in traces.
+"""How layers compute with a stored weight: one product of plain tensors, in eager mode and in traces.
 
-A layer whose call is none of these, or whose formats have a kernel of the user's, computes with the SparseTensor that
-its weight is, by the table of operators; in a trace, with a dense weight that is made there.
+A layer that is called in another way, or for whose formats the user has registered a kernel, computes with the
+SparseTensor of its weight, through the table of operators. In a trace it computes with a dense weight that is built
+there.
 """
 
 from __future__ import annotations

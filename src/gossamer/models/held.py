@@ -1,4 +1,4 @@
-"""What a module knows of one of its sparse weights, beside its tensors."""
+"""The description of a sparse weight that its module keeps, besides the tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a parameter of a sparse module belongs: its module, its mask, and what autograd is to do with its gradient."""
+"""The owner of a parameter: its module, its mask, and how its gradient is treated."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Packed weights in eight bits: ``gs.quantize_(model, "int8 weights")`` and the layer that it makes.
+"""Packed weights in eight bits: ``gs.quantize_(model, "int8 weights")`` and its layer.
 
-A value is an int8 times the scale of its row, the largest of the row's values over 127: symmetric, so zero stays zero
-and the pattern stays the pattern. Activations and sums are float32, so nothing has to be calibrated. With d values
-and their columns, a row takes 2 d bytes and 4 for its scale, instead of 5 d.
+A value is an int8 times the scale of its row, which is the largest value of the row divided by 127. This is symmetric,
+so zeros stay zeros and the pattern doesn't change. Activations and sums are float32, so no calibration is needed. A row
+with d values and their columns takes 2 d bytes plus 4 for its scale, instead of 5 d.
 
-What it costs in accuracy is bounded: a value moves by at most half a scale, so output r of a token x moves by at most
+The error is bounded: a value changes by at most half a scale, so output r of a token x changes by at most
 ``scale[r] / 2 * sum(|x[c]|)`` over the columns c that row r keeps.
 """
 

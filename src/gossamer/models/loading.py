@@ -1,11 +1,13 @@
-"""Sparse weights from a ``state_dict``: what was saved dense, masked or stored, into a module that holds either.
+"""Loading sparse weights from a ``state_dict``: dense, masked or stored, into a module with any of these.
 
-A stored weight in a ``state_dict`` says its format, and is taken with its pattern; its arrays are checked. A dense
-weight may be a masked one, which is saved as an ordinary tensor. Its mask is in the metadata of the ``state_dict``, one
-bit a position, where torch keeps the versions of modules: other programs don't see it, and files of other libraries
-don't have it. Without it, a weight that is zero outside the module's mask leaves the mask as it is (a kept weight
-may be zero). If not, and it is at least as sparse as the module's, it brings its own pattern, its nonzeros. One that is
-denser is masked by the module's mask.
+A stored weight in a ``state_dict`` contains its format, and is loaded with its pattern; its arrays are checked. A dense
+weight may be a masked one, because these are saved as ordinary tensors. The mask is in the metadata of the
+``state_dict``, one bit for each position, where torch keeps the versions of modules: other programs ignore it, and
+files of other libraries don't have it. Without this metadata, the first of these rules that applies is used:
+
+1. if the weight is zero outside the module's mask, the mask doesn't change (kept weights may be zero too);
+2. if it is at least as sparse as the module's weight, its nonzeros become the new mask;
+3. otherwise the module's mask is applied to it.
 """
 
 from __future__ import annotations

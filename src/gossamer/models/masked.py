@@ -1,11 +1,12 @@
-"""Masked weights: a dense parameter that knows its mask.
+"""Masked weights: a dense parameter with a mask.
 
-The parameter is an ordinary one to every optimizer, to DDP and to serialization. Outside its mask it is zero, and it
-stays zero: its gradient is cleared there before anybody reads it, so an optimizer has nothing to add. The mask itself
-is a buffer of the module, ``weight_mask``; a :class:`Home` ties the two together.
+For optimizers, DDP and serialization it is an ordinary parameter. It is zero outside its mask and stays zero, because
+its gradient is cleared there before it is read, so an optimizer has nothing to add. The mask itself is a buffer of the
+module, ``weight_mask``; a :class:`Home` connects the two.
 
-Backward writes the gradient at every position, without a hook: a hook in Python costs 20 to 100 us a weight. It is
-cleared when ``.grad`` is next read; those of a whole model in one go, before an optimizer's step.
+Backward writes the gradient at every position, without a hook: a Python hook costs 20 to 100 us per weight. The
+gradient is cleared outside the mask when ``.grad`` is next read; before an optimizer step, this is done for all
+weights of a model in one call.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Modules with sparse weights: ordinary parameters and buffers, and a class that answers for the weight.
+"""Modules with sparse weights: ordinary parameters and buffers, and a class with the attribute ``weight``.
 
-A weight is held in one of two ways:
+A weight is stored in one of two ways:
 
-- **masked**: the parameter is dense, zero outside its mask; the mask is a buffer beside it, ``weight_mask``. A
-  ``state_dict`` has the dense weight and nothing else, so it loads anywhere.
+- **masked**: the parameter is dense, and zero outside its mask; the mask is a buffer, ``weight_mask``. A
+  ``state_dict`` has only the dense weight, so it can be loaded anywhere.
 - **stored**, in any other format: the values are a parameter, ``weight_values``, the index arrays are buffers
   (``weight_pos1``, ``weight_crd1``, ...), and ``weight_format`` is the name of the format as bytes.
 
 The module's class is replaced by a subclass of it, ``SparseLinear`` for ``Linear``, in which ``weight`` is a property.
 It returns the masked parameter itself, or a SparseTensor that is built on access. Inside a trace of
-``torch.compile`` or ``torch.export`` there are plain tensors only.
+``torch.compile`` or ``torch.export`` there are only plain tensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What layers see: the range of their inputs over calibration batches."""
+"""The range of the inputs of layers over calibration batches."""
 
 from __future__ import annotations
 

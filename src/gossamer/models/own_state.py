@@ -1,4 +1,4 @@
-"""State that is no array of positions: what Adafactor and LBFGS remember, when a weight changes its shape."""
+"""Optimizer state that is not an array of positions (Adafactor, LBFGS), when a weight changes its shape."""
 
 from __future__ import annotations
 

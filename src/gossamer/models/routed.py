@@ -1,7 +1,7 @@
-"""How experts with stored weights compute: each multiplies the tokens that are routed to it, one expert after another.
+"""How experts with stored weights compute: each multiplies the tokens that are routed to it, one after the other.
 
-transformers lets a configuration name how the experts of a model are computed. None of those ways knows sparse weights
-but the plain loop, which spends more time on finding the tokens of an expert than on their product.
+In transformers, the configuration selects how the experts of a model are computed. Of these implementations only the
+plain loop supports sparse weights, and it spends more time on finding the tokens of an expert than on the product.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A weight that is chosen again while it trains.
+"""Weights that select new positions during training.
 
-Every k steps a weight with a rule is updated at all its positions by a dense gradient, and then made sparse again by
-its sparsifier: w <- S(w + update). That step costs what a dense one costs; in between, the pattern is fixed.
+Every k steps, a weight with a rule is updated at all positions with a dense gradient, and then made sparse again by its
+sparsifier: w <- S(w + update). This step costs as much as a dense one; between these steps the pattern is fixed.
 """
 
 from __future__ import annotations

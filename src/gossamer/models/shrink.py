@@ -1,9 +1,9 @@
-"""Neurons that nothing depends on are removed from a model: smaller layers with the same outputs.
+"""Removing neurons that have no effect: smaller layers with the same outputs.
 
-A neuron is removed if its row of weights is zero, so that its output is a constant, or if no later neuron reads it. A
-constant that is not 0 moves to the bias of the layer that reads it. Which layer reads a neuron must be known: layers of
-an nn.Sequential with element-wise modules in between, the MLPs of torch's transformer layers and the gated ones of
-transformers.
+A neuron is removed if its row of weights is zero, so that its output is constant, or if no later neuron reads it. A
+constant other than 0 is added to the bias of the layer that reads it. The reader of a neuron must be known: this works
+for layers of an nn.Sequential with element-wise modules in between, the MLPs of torch's transformer layers, and the
+gated MLPs of transformers.
 """
 
 from __future__ import annotations

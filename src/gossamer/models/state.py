@@ -1,8 +1,8 @@
-"""Optimizer state follows a weight: when its mask or its format changes, so does what an optimizer remembers of it.
+"""Optimizer state follows a weight: if the mask or the format changes, the state is converted.
 
-Who changes a weight rarely has the optimizer at hand. So the change is noted here, and carried out before the next step
-of every optimizer (``steps.py``). Positions that are no longer kept lose their state, new ones start as those of a new
-parameter do.
+Code that changes a weight usually has no reference to the optimizer. So the change is recorded here, and applied before
+the next step of every optimizer (``steps.py``). Positions that are dropped lose their state; new ones start as those of
+a new parameter do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What gossamer does around the steps of optimizers, in hooks that torch gives every optimizer.
+"""Hooks before and after the steps of all optimizers.
 
-Before a step: state follows weights that have changed, and sparse gradients are given as dense ones, which is what
-optimizers take. After a step: weights with a rule are chosen again, and what an unusual optimizer wrote outside a
-mask is cleared.
+Before a step, optimizer state is converted for weights that have changed, and sparse gradients are passed as dense
+ones, as optimizers expect. After a step, weights with a rule select new positions, and values that an unusual optimizer
+has written outside a mask are cleared.
 """
 
 from __future__ import annotations

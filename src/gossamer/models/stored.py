@@ -1,4 +1,4 @@
-"""Stored weights: values as a parameter, index arrays as buffers, and the SparseTensor that they are together."""
+"""Stored weights: values as a parameter, index arrays as buffers, and the SparseTensor that consists of them."""
 
 from __future__ import annotations
 

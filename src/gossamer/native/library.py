@@ -1,7 +1,8 @@
-"""The CPU kernels: those of the wheel, or built here; loaded into torch; and why not, when that is not possible.
+"""The CPU kernels: from the wheel or compiled here, loaded into torch; and the reason if that is not possible.
 
-A wheel carries a library, which is used if it is of the very sources beside it: not after an edit, and not in an
-editable install, which has none. Otherwise the same sources are compiled at first use (:mod:`gossamer.native.build`).
+The library of a wheel is used if it was built from exactly the installed sources: not after an edit, and not in an
+editable install, which has no library. Otherwise the same sources are compiled at first use
+(:mod:`gossamer.native.build`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the CPU kernels are built of: ``cpu/recipe.json``, read here for a build at first use, by CMake for a wheel."""
+"""Sources and flags of the CPU kernels: ``cpu/recipe.json``. Builds at first use read it here; CMake reads it too."""
 
 from __future__ import annotations
 

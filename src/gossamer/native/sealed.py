@@ -1,6 +1,6 @@
 """Libraries with a digest at their end: a damaged one is noticed before it is loaded, and what was checked is loaded.
 
-A truncated or changed library does not fail in an orderly way: its code runs, or the process ends by a signal.
+A truncated or changed library does not raise an error when it is loaded: its code runs, or a signal ends the process.
 """
 
 from __future__ import annotations

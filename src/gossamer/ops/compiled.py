@@ -1,4 +1,4 @@
-"""gs.compile: look inside a kernel before there is data, or keep it at hand."""
+"""gs.compile: the kernel of an expression, to look at before there is data, or to call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transposed convolutions with a sparse weight: each pixel is a token, and its products are added up where they fall.
+"""Transposed convolutions with a sparse weight: each pixel is a token, and overlapping products are added up.
 
 A weight [channels, outputs, ...] is the matrix of channels by everything else. Pixels times that matrix are patches of
 the result, which overlap: torch's ``fold`` adds them up.

@@ -1,6 +1,6 @@
 """Convolutions with a sparse weight: patches of the input are the tokens of a product.
 
-Kernels that convolve do so without the patches, where no gradient is recorded.
+If no gradient is recorded, the convolution kernels need no patches.
 """
 
 from __future__ import annotations

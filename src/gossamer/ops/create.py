@@ -1,4 +1,4 @@
-"""Copies, casts and tensors made like another one."""
+"""Copies, casts, and tensors with the shape of another one (``zeros_like`` ...)."""
 
 from __future__ import annotations
 

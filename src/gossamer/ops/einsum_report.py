@@ -1,4 +1,4 @@
-"""What an einsum would do, in words: its steps, the orders of them that lost, operations, bytes, loops."""
+"""What an einsum would do, in words: its steps, the rejected orders, operations, bytes, loops."""
 
 from __future__ import annotations
 

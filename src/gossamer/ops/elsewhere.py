@@ -1,4 +1,4 @@
-"""Packed rows on a GPU: read in a format that a GPU reads fast."""
+"""Packed rows on a GPU: converted to a format that is fast on a GPU."""
 
 from __future__ import annotations
 

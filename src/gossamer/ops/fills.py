@@ -1,4 +1,4 @@
-"""einsum with another value than 0 where nothing is stored."""
+"""einsum with a value other than 0 at positions that are not stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an einsum makes: the form of its result, and its result without a kernel."""
+"""The form of the result of an einsum, and the result without a kernel."""
 
 from __future__ import annotations
 

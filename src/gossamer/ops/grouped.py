@@ -1,4 +1,4 @@
-"""Grouped convolutions: the weight of each group reads channels of its own.
+"""Grouped convolutions: the weight of each group reads its own channels.
 
 A weight [outputs, channels / groups, ...] has the values of one of [outputs, channels, ...] without groups, in other
 columns: those of group g are moved by g times the columns of a group. A sparse weight stores nothing at the places

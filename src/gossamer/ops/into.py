@@ -1,4 +1,4 @@
-"""Results that are written into a tensor, or added to what it holds."""
+"""Results that are written to a tensor, or added to it."""
 
 from __future__ import annotations
 

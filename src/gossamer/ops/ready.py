@@ -1,4 +1,4 @@
-"""Calls like one before: kept with everything that was decided, so that they cost little more than their kernels."""
+"""A cache of decisions: a repeated call costs little more than its kernels."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Models on their way out of Python: export, fusion, a compiled file that is checked."""
+"""Deploying models: export, fusion in the graph, and one compiled file that is checked."""

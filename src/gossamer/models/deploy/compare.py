@@ -1,4 +1,4 @@
-"""Is what a compiled model returns what the model returned?"""
+"""Compares the results of a compiled model with those of the original."""
 
 from __future__ import annotations
 

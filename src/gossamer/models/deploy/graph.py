@@ -1,10 +1,10 @@
-"""Fusion in the graph of an exported model: activations inside our products, one product for layers with one input.
+"""Fusion in the graph of an exported model: activations into our products, and layers with the same input into one.
 
-Inductor fuses what stands around an operator that it doesn't know, but not into it. So this is done before:
+Inductor fuses operators around a custom operator, but not into it. So this is done before inductor runs:
 
-- a GELU, ReLU or SiLU that alone reads the output of a product is applied by the product;
-- int8 layers that read the same input (the query, key and value of attention) become one layer with the rows of all:
-  the input is rounded once, and there is one call instead of three.
+- a GELU, ReLU or SiLU that is the only reader of a product's output is applied by the product;
+- int8 layers that read the same input (the query, key and value of attention) become one layer with the rows of all of
+  them: the input is rounded once, and there is one call instead of three.
 """
 
 from __future__ import annotations

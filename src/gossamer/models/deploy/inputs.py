@@ -1,4 +1,4 @@
-"""What a deployed model is called with: compiled code trusts its inputs, so they are checked before."""
+"""The inputs of a deployed model: compiled code doesn't check them, so they are checked before each call."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""What transformers asks of a quantizer, answered for sparse weights. Importing this module imports transformers.
+"""The quantizer interface of transformers, implemented for sparse weights. This module imports transformers.
 
-``save_pretrained`` writes the parameters and buffers of a model as they are. This notes in ``config.json`` which
-weights are masked, and which are stored in which format, with the sizes of their arrays.
+``save_pretrained`` writes the parameters and buffers of a model as they are. The quantizer adds an entry to
+``config.json``: which weights are masked, and which are stored in which format, with the sizes of their arrays.
 
-A program without gossamer skips that note, with a warning. A folder of masked weights is an ordinary dense checkpoint
-to it. Of a stored weight it would find nothing, and draw another at random. So each has an empty tensor under its own
-name, and loading stops with a size mismatch.
+A program without gossamer ignores this entry, with a warning. For it, a folder of masked weights is an ordinary dense
+checkpoint. It would not find stored weights, and would initialise them at random. To prevent this, each stored weight
+also has an empty tensor under its own name, so that loading stops with a size mismatch.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""pack_: every sparse layer into the format that is fastest."""
+"""pack_: convert every sparse layer to its fastest format."""

@@ -1,4 +1,4 @@
-"""What pack_ is shown: examples of calls of a model, what each layer sees in them, and how long the model takes."""
+"""The examples of pack_: calls of a model, the inputs of each layer in them, and the time of the model."""
 
 from __future__ import annotations
 

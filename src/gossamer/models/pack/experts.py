@@ -1,4 +1,4 @@
-"""How pack_ judges the experts of a mixture of experts: by one of them, and the tokens that are routed to each."""
+"""Experts of a mixture of experts in pack_: one expert is measured, with the tokens that are routed to each."""
 
 from __future__ import annotations
 

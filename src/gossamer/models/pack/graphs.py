@@ -1,4 +1,4 @@
-"""How long do calls take on a GPU, compared with each other? Their kernels, that is: by graphs of calls."""
+"""Times of calls on a GPU, compared with each other: of their kernels only, by CUDA graphs."""
 
 from __future__ import annotations
 

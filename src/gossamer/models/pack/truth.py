@@ -1,4 +1,4 @@
-"""What a measurement is worth on a busy machine: which clock counts, which gains are possible, what to do then."""
+"""Measurements on a busy machine: which clock to use, which gains are possible, and when to measure again."""
 
 from __future__ import annotations
 

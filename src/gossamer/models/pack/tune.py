@@ -1,4 +1,4 @@
-"""What pack_ asks: which packed formats fit a pattern, and how long does each take here?"""
+"""Which packed formats support a pattern, and how long each takes on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long do some functions take, compared with each other, on a machine that may be busy? The judge of pack_."""
+"""Times of functions, compared with each other, on a machine that may be busy; pack_ decides by them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on disk: one file for each source, macros, architecture and compiler, whole or not at all."""
+"""Machine code on disk: a file for each source, macros, architecture and compiler, complete or not there."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a call of an operator launches: kernels, the memory they need, and where each of their arguments comes from.
 
 A :class:`Call` is made once for operands of a kind (types, sizes, strides) and then run for all of that kind, by Python
-here, or without Python by ``launch.cpp``, which is told of it by :func:`remember`.
+here, or without Python by ``launch.cpp``, which :func:`remember` registers it with.
 """
 
 from __future__ import annotations

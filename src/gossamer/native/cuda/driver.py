@@ -1,7 +1,8 @@
 """The CUDA driver through ctypes: load machine code, launch a function on torch's current stream.
 
-A launch writes its arguments and its shape into buffers of the thread's own and makes one call of the driver, of about
-3 us. The context is torch's (the device's primary one), so tensors, streams, events and graphs are shared with it.
+A launch writes its arguments and its shape into thread-local buffers and makes one call of the driver, which takes
+about 3 us. The context is torch's (the device's primary one), so tensors, streams, events and graphs are shared with
+it.
 """
 
 from __future__ import annotations
