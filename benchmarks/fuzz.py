@@ -1,11 +1,12 @@
 """Is the compiler right? Random expressions on random operands, against dense tensors, by the thousand.
 
-    python benchmarks/fuzz.py [--cases N] [--seed S] [--asan N] [--out FILE]
+    python benchmarks/fuzz.py [--cases N] [--seed S] [--asan N] [--out FILE] [--add FILE ...]
 
 A case is a number, from which all else is drawn: 1 to 8 operands of 0 to 5 dimensions, sizes 0 to 12 and some large,
 any letters or words as indices, any format or stack of levels, any type; sums, products, functions, broadcasts,
 diagonals, '...', reductions, affine access, functions of the user, any format for the result, results written into a
 tensor, and gradients. The oracle is ``interpret`` on dense tensors.
+``--add`` puts the results of earlier runs into one file, with the commit of each.
 Cases run in processes of their own with MALLOC_PERTURB_ set, so that memory nobody wrote is never zero, and with
 ``--asan`` some of them with kernels that check every address.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import random
 import string
@@ -295,7 +297,7 @@ class _Drawing:
         output = used[: rng.randint(0, len(used))]
         dots = [k for k in range(count) if rng.random() < 0.15] if reduce == "" and "(" not in tree else []
         dots = [k for k in dots if k not in twins and k + 1 not in twins]
-        sizes = self._sizes(indices, reduce != "")
+        sizes = self._sizes(indices, reduce != "", groups)
         names = self._names(indices, any(len(g) > 1 for g in groups))
         wide = rng.choice((1, 2)) if dots else 0
         operands = [self._operand(g, [sizes[v] for v in g], k in dots, wide, names) for k, g in enumerate(groups)]
@@ -362,13 +364,14 @@ class _Drawing:
             group.append(rng.choice(group))  # a diagonal
         return tuple(group)
 
-    def _sizes(self, indices: list[str], nonzero: bool) -> dict[str, int]:
+    def _sizes(self, indices: list[str], nonzero: bool, groups: list[tuple[str, ...]]) -> dict[str, int]:
         data = self.data
         least = 1 if nonzero or data.random() < 0.9 else 0
         sizes = {v: data.randint(least, 12) for v in indices}
         if data.random() < 0.15:
             sizes[data.choice(indices)] = data.choice((17, 33, 64, 100, 257, 1000, 5000))
-        while _points(sizes) > SPACE:
+        # an operand with a diagonal is larger than the space of its indices, and bitmaps are larger still
+        while _points(sizes) > SPACE or any(math.prod(sizes[v] for v in g) > 16 * SPACE for g in groups):
             v = max(sizes, key=lambda v: sizes[v])
             sizes[v] = max(sizes[v] // 2, 1)
         return sizes
@@ -522,23 +525,51 @@ def run(first: int, last: int, counts: Counter[str], asan: bool = False, share: 
     return wrong
 
 
+def commit() -> str:
+    """The commit that is checked out here, or "" in a copy without a history."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def together(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """The runs of several files in one: all cases, then each run with its commit and what it found."""
+    cases, asan = Counter[str](), Counter[str]()
+    for one in runs:
+        cases.update(one["cases"])
+        asan.update(one["asan"])
+    by_commit: dict[str, Counter[str]] = {}
+    for one in runs:
+        by_commit.setdefault(one.get("commit", ""), Counter()).update(one["cases"])
+    return {
+        "cases": dict(cases),
+        "asan": dict(asan),
+        "by commit": {name: dict(counts) for name, counts in by_commit.items()},
+        "wrong": [text for one in runs for text in one["wrong"]],
+        "seconds": sum(one["seconds"] for one in runs),
+    }
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="the first case")
     parser.add_argument("--asan", type=int, default=0, help="how many of them to run with address checks too")
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--add", type=Path, nargs="+", help="results of runs: put them together instead of running")
     parser.add_argument("--work", type=int, nargs=3, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.work:
         work(*args.work)
+        return
+    if args.add:
+        args.out.write_text(json.dumps(together([json.loads(p.read_text()) for p in args.add]), indent=1) + "\n")
         return
     started, counts, checked = time.perf_counter(), Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["GOSSAMER_CACHE"] = cache
         wrong = run(args.seed, args.seed + args.cases, counts)
         wrong += run(args.seed, args.seed + args.asan, checked, asan=True)
-    result = {"first": args.seed, "cases": dict(counts), "asan": dict(checked), "wrong": wrong}
+    result = {"first": args.seed, "commit": commit(), "cases": dict(counts), "asan": dict(checked), "wrong": wrong}
     result["seconds"] = round(time.perf_counter() - started)
     print(dict(counts), dict(checked))
     args.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -400,3 +400,17 @@ def test_a_diagonal_beside_a_dense_operand(expression, format):
     (want * weight).sum().backward()
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("widths", [(1, 1), (1, 2), (2, 2), (3, 1)])
+def test_a_long_sum_of_columns_is_not_added_to_one_place(widths):
+    """With the columns outermost, each place of the result was added to once for each row: 2^24 times at most."""
+    n = (1 << 24) + 1000
+    b = gs.formats.Structure(
+        gs.CSR(), (n, widths[1]),
+        {"pos1": widths[1] * torch.arange(n + 1, dtype=torch.int32),
+         "crd1": torch.arange(widths[1], dtype=torch.int32).repeat(n)}, torch.device("cpu"),
+    )  # fmt: skip
+    with gs.dense_from(None):
+        got = gs.einsum("za,zb->ab", torch.ones(n, widths[0]), gs.SparseTensor(torch.ones(n * widths[1]), b))
+    assert got.tolist() == [[float(n)] * widths[1]] * widths[0]

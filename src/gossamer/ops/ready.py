@@ -169,7 +169,7 @@ def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Rea
 def _planned(looks: tuple[Any, ...], recipe: Recipe, tensors: Sequence[Tensor]) -> AnyPlan | None:
     """Return the plan of a recipe for these patterns; None if torch's dense kernels are faster."""
     structures = [t._structure if isinstance(t, SparseTensor) else None for t in tensors]
-    key = ("template", looks, look(structures))
+    key = ("template", looks, look(structures, bool(recipe.statement.summed)))
     known: Template | None = DESIGNS.get(key)
     plan: AnyPlan | None = None if known is None else known.plan_for(structures)
     if plan is not None:

@@ -95,6 +95,7 @@ def test_rows_that_differ_in_length_have_another_template():
     arrays = {"pos1": pos, "crd1": torch.cat([torch.arange(n) for n in counts.tolist()]).int()}
     uneven = gs.formats.Structure(gs.CSR(), (200, 200), arrays, pos.device)
     assert look([even])[-1] is False and look([uneven])[-1] is True
+    assert look([uneven], sums=False) == look([uneven])[:-1]
 
 
 @pytest.mark.parametrize("expression", ["ij,j->i", "ij,jk->ik", "ij,ij->ij", "ij + ij -> ij", "ij->j", "ij,id,jd->ij"])

@@ -28,6 +28,7 @@ from gossamer.formats import Format
 from gossamer.formats.base import check_size
 
 _SMALL, _LARGE = 1 << 16, 1 << 22  # coordinates up to which a workspace is dense, with one or two levels of bits
+_OFTEN = 1 << 16  # terms of a sum from which on it is not added to one place in memory
 _CLEARED = 1 << 21  # bytes of a result that are set to 0 in less time than a loop over empty rows takes
 _CACHE = 1 << 19  # bytes of an operand's strip that stay in the L2 cache
 
@@ -64,6 +65,7 @@ class Design(Operands):
         if self.loops.order is not None and "." not in self.loops.order:
             self.uncut()
         self.choice = by_hand.applied(self.loops, self._choose())
+        self.choice = self._in_parts() or self.choice
         self.tiling = self._tile()
         if self.loops.tile and (self.tiling is None or self.tiling.view is None):
             raise ValueError(
@@ -150,6 +152,23 @@ class Design(Operands):
         if best is None:
             return self._all_searchable()
         return best
+
+    def _in_parts(self) -> Choice | None:
+        """Return loops with a summed index outermost, if a place in memory would be added to very often: None if not.
+
+        The sum is then made of partial results. In one place, 30 million ones would be 16,777,216.
+        """
+        choice, output = self.choice, set(self.statement.output)
+        nest = nest_order(choice, frozenset(output), False)
+        summed = next((d for d, v in enumerate(nest) if v not in output), len(nest))
+        if self.out != "dense" or self.derived() or self.loops.order is not None:
+            return None
+        if not 0 < summed or output <= set(nest[:summed]) or self.sums.terms(self.views) <= _OFTEN:
+            return None
+        s, given = self.statement, tuple(self.given(k, v) for k, v in enumerate(self.views))
+        first = nest[summed]
+        order = (first, *(v for v in choice.order if v != first))
+        return schedule(s.tree, given, tuple(self.sizes.items()), self._output(), (), s.reduce, order)
 
     def _skipping(
         self, best: Choice | None, given: list[Given], derived: tuple[Derived, ...]

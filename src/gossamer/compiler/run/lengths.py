@@ -28,10 +28,14 @@ class Sums(NamedTuple):
 
     def long(self, views: Sequence[View | None]) -> bool:
         """May one have so many terms that it must be made of blocks?"""
+        return self.terms(views) > LONG
+
+    def terms(self, views: Sequence[View | None]) -> int:
+        """Return how many terms a sum has, at most."""
         if self.statement.reduce not in ("sum", "mean") or not self.sizes:
-            return False
+            return 0
         walks = [None if v is None or w is None else (v, w) for v, w in zip(views, self.loops, strict=True)]
-        return longest(self.statement.tree, walks, self.sizes) > LONG
+        return longest(self.statement.tree, walks, self.sizes)
 
 
 def longest(tree: Tree, walks: Sequence[tuple[View, Sequence[str]] | None], sizes: Mapping[str, int]) -> int:

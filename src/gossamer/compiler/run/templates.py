@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _LEVELS = (Dense, Compressed)  # levels whose arrays say all about them
 
 
-def look(structures: Sequence[Structure | None]) -> Hashable:
+def look(structures: Sequence[Structure | None], sums: bool = True) -> Hashable:
     """Return what a plan depends on besides formats and sizes.
 
-    Types of arrays, their lengths to two digits, and if rows differ in length.
+    Types of arrays, their lengths to two digits, and, where something is summed, if rows differ in length.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def look(structures: Sequence[Structure | None]) -> Hashable:
     """
     known = [s for s in structures if s is not None]
     arrays = [a for s in known for a in s.arrays.values()]
-    return *(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}")), *(uneven(s) for s in known)
+    return *(x for a in arrays for x in (a.dtype, f"{a.numel():.1e}")), *(uneven(s) for s in known if sums)
 
 
 class Template:
