@@ -104,3 +104,14 @@ def share_of_zeros(tensor: Tensor) -> float:
     if tensor.dtype not in _COUNTED:
         tensor = tensor.double()
     return 1 - int(torch.count_nonzero(tensor)) / tensor.numel()
+
+
+def is_computed_from(name: str) -> bool:
+    """Is a weight computed from the tensor of this name, by a parametrization? Its zeros are not those of the weight.
+
+    Examples
+    --------
+    >>> is_computed_from("0.parametrizations.weight.original"), is_computed_from("0.weight")
+    (True, False)
+    """
+    return ".parametrizations." in f".{name}"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core.tensor import SparseTensor
-from gossamer.formats.values import share_of_zeros
+from gossamer.formats.values import is_computed_from, share_of_zeros
 from gossamer.io.container import BadFile, Reader
 from gossamer.io.parts import check_record, put_together
 from gossamer.io.read import File, metadata_of
@@ -104,7 +104,8 @@ def _row(name: str, tensor: Tensor) -> Saved:
     if name.endswith("packed") and _is_int8(tensor):
         return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
-    return Saved(name, shape, dtype, "Dense()", share_of_zeros(tensor), size, size)
+    zeros = 0.0 if is_computed_from(name) else share_of_zeros(tensor)
+    return Saved(name, shape, dtype, "Dense()", zeros, size, size)
 
 
 def _is_int8(tensor: Tensor) -> bool:

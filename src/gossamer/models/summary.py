@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.core.opaque import Opaque
-from gossamer.formats.values import share_of_zeros
+from gossamer.formats.values import is_computed_from, share_of_zeros
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.opaque import names_of_parts
@@ -114,7 +114,8 @@ def _row(name: str, weight: Weight) -> Row:
     shape, size = tuple(weight.shape), weight.parameter.element_size()
     dense = weight.shape.numel() * size
     if not weight.is_sparse:
-        density = 1.0 if weight.foreign else 1 - share_of_zeros(weight.parameter.detach())
+        whole = weight.foreign or is_computed_from(name)
+        density = 1.0 if whole else 1 - share_of_zeros(weight.parameter.detach())
         return Row(name, shape, "Dense()", density, dense, dense)
     tensor = weight.sparse()
     return Row(name, shape, str(weight.format), tensor.density, tensor.nbytes, dense)

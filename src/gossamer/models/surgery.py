@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.models import hf
+from gossamer.models.coverage import MASKED, ON_REQUEST, PARAMETRIZED, Left, reason_to_stay_dense, taken_and_left
 from gossamer.models.experts import as_rows, experts_hold_inputs_first, from_rows, is_experts
 from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
 from gossamer.models.opaque import opaque_weights, release_opaque
@@ -19,6 +21,7 @@ from gossamer.patterns import Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
 
 How = Pattern | Sparsifier | str | None
+_LOG = logging.getLogger("gossamer")
 
 
 def made_sparse(model: nn.Module) -> None:
@@ -32,8 +35,9 @@ def sparsify_(
     """Make the weights of a model sparse, in place.
 
     This includes the weights of linear and convolution layers, and the projections of ``nn.MultiheadAttention``.
-    Embeddings, norms and biases don't change, and neither does an output layer that is tied to an embedding, unless
-    ``where`` or a glob of ``how`` names it. Patterns read a weight as [outputs, inputs], also if it is stored
+    Embeddings, norms and biases don't change, and neither do depthwise convolutions and an output layer that is tied to
+    an embedding, unless ``where`` or a glob of ``how`` names it. The logger "gossamer" says how much of the model is
+    sparse, and why the rest is not. Patterns read a weight as [outputs, inputs], also if it is stored
     transposed (Conv1D of transformers). The parameter objects stay the same, so optimizers, tied weights and references
     keep working. If there is an error, nothing has changed.
 
@@ -70,9 +74,11 @@ def sparsify_(
         raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
     names = chosen(weights, where)
     if where is None and not isinstance(how, Mapping):
-        names = [name for name in names if not _is_embedding(weights[name])]
+        reasons = {name: reason_to_stay_dense(weights[name]) for name in names}
+        names = [name for name in names if reasons[name] not in ON_REQUEST]
         if not names:
-            raise ValueError(f"{', '.join(weights)} is tied to an embedding, and there is no other: name it by where")
+            given = "; ".join(f"{name}: {why}" for name, why in reasons.items())
+            raise ValueError(f"every layer stays dense unless it is named by where ({given})")
     plan = _plan(how, names)
     _refuse_foreign(weights, plan)
     made: dict[str, Tensor] = {}
@@ -85,7 +91,24 @@ def sparsify_(
     for name, tensor in made.items():
         weights[name].become(tensor, format=format)
     made_sparse(model)
+    _LOG.info("sparsify_: %s", covered(model))
     return model
+
+
+def covered(model: nn.Module) -> str:
+    """One line: how much of a model is sparse, and why the rest of it is dense.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> covered(gs.sparsify_(torch.nn.Sequential(torch.nn.Embedding(10, 8), torch.nn.Linear(8, 8)), "50%"))
+    '1 sparse weight, 42.1 % of all parameters; dense: 52.6 % embeddings, 5.3 % vectors'
+    """
+    weights = all_weights(model)
+    sparse = [weight.shape.numel() for weight in weights.values() if weight.is_sparse]
+    dense = {name: weight for name, weight in weights.items() if not weight.is_sparse}
+    left = [Left(n, w.shape.numel(), reason_to_stay_dense(w) or "not asked for") for n, w in dense.items()]
+    return taken_and_left(len(sparse), sum(sparse), left)
 
 
 def _by_outputs(weight: Weight, dense: Tensor) -> Tensor:
@@ -103,18 +126,15 @@ def _as_stored(weight: Weight, mask: Tensor) -> Tensor:
 
 def _tell_parametrized(model: nn.Module) -> None:
     """Warn of weights that are computed from others at each call: nothing can be made sparse there."""
-    left = [n for n, w in all_weights(model).items() if ".parametrizations." in f".{n}" and len(w.shape) > 1]
+    left = [n for n, w in all_weights(model).items() if reason_to_stay_dense(w) in (PARAMETRIZED, MASKED)]
     if left:
         shown = ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")
         warnings.warn(
-            f"left dense: {shown}, from which a parametrization (weight_norm, spectral_norm) computes a weight; "
-            f"call torch.nn.utils.parametrize.remove_parametrizations first",
+            f"left dense: {shown}, from which another weight is computed (weight_norm, spectral_norm, "
+            "torch.nn.utils.prune); call torch.nn.utils.parametrize.remove_parametrizations, remove_weight_norm or "
+            "prune.remove first",
             stacklevel=3,
         )
-
-
-def _is_embedding(weight: Weight) -> bool:
-    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module, _ in weight.places)
 
 
 def _refuse_foreign(weights: Mapping[str, Weight], plan: Mapping[str, Sparsifier]) -> None:

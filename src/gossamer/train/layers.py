@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from gossamer import methods
 from gossamer.formats import Format
-from gossamer.methods.survey import OTHER, Left, Survey, survey
+from gossamer.methods.survey import OTHER, Survey, survey
+from gossamer.models.coverage import Left
 from gossamer.models.names import Where, chosen
 from gossamer.models.weights import Weight
 from gossamer.patterns import Pattern

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
 
 from gossamer.formats import Dense, Format, Masked, Stacked
+from gossamer.formats.values import is_computed_from
+from gossamer.models.coverage import Left, reason_to_stay_dense
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
 from gossamer.models.fuse import fuse_
@@ -108,6 +111,7 @@ def pack_(
 
     apply_masks(model)
     weights, skipped = _weights(model)
+    dense = _dense(model, {*weights, *skipped})  # by the names that weights have before layers are fused
     small: dict[str, Small] = {**int8_layers(model), **quantized_layers(model)}
     for name in [
         name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.device.type == "cpu"
@@ -142,11 +146,17 @@ def pack_(
     )
     whole = summary(model)
     size = sum(math.prod(row.shape) for row in whole.rows)
-    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured, size, 1 - whole.density)
+    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured, size, 1 - whole.density, dense)
     if not quiet:
         console = Console(width=None if sys.stdout.isatty() else 120)
-        console.print(report.table() if layers or skipped else "no sparse layer to pack")
+        console.print(report.table() if layers or skipped else f"no sparse layer to pack: {report.taken}")
     return report
+
+
+def _dense(model: nn.Module, sparse: Collection[str]) -> tuple[Left, ...]:
+    """Weights that are dense, and why."""
+    dense = {name: weight for name, weight in all_weights(model).items() if name not in sparse}
+    return tuple(Left(n, w.shape.numel(), reason_to_stay_dense(w) or "not sparse") for n, w in dense.items())
 
 
 def _usual_shapes(weight: Weight | Small) -> list[tuple[int, ...]]:
@@ -184,7 +194,7 @@ def _pruned(weight: Weight) -> bool:
     """Has a plain weight many zeros? (Tables of embeddings may, and biases of experts, for other reasons.)"""
     if len(weight.shape) < 2 or weight.shape.numel() == 0 or weight.parameter.is_meta:
         return False
-    if weight.name.endswith("bias") or isinstance(weight.module, _TABLES):
+    if weight.name.endswith("bias") or isinstance(weight.module, _TABLES) or is_computed_from(weight.name):
         return False
     return float((weight.dense() == 0).float().mean()) >= _PRUNED
 

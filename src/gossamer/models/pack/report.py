@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gossamer.models.coverage import Left, taken_and_left
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -68,6 +70,8 @@ class PackReport:
     """Values of all parameters of the model, if they were dense."""
     sparsity: float = 0.0
     """Share of them that is pruned."""
+    dense: tuple[Left, ...] = ()
+    """Weights that are dense, and why."""
 
     @property
     def gain(self) -> float:
@@ -76,13 +80,12 @@ class PackReport:
 
     @property
     def taken(self) -> str:
-        """One line: how many sparse weights there are, and how sparse the model is."""
-        size, count = sum(math.prod(r.shape) for r in self.layers), len(self.layers)
-        share = 100 * size / max(self.parameters, 1)
-        return (
-            f"{count} sparse weight{'s' * (count != 1)}, {share:.1f} % of all parameters; "
-            f"the model is {100 * self.sparsity:.1f} % sparse"
-        )
+        """One line: how many sparse weights were packed, why the others were not, and how sparse the model is."""
+        size = sum(math.prod(r.shape) for r in self.layers)
+        skipped = self.parameters - size - sum(one.size for one in self.dense)
+        left = [*self.dense, *([Left("", skipped, "sparse and not packed")] if self.skipped else [])]
+        line = taken_and_left(len(self.layers), size, left)
+        return f"{line}; the model is {100 * self.sparsity:.1f} % sparse"
 
     @property
     def left(self) -> tuple[str, ...]:
