@@ -211,7 +211,7 @@ def test_linear_with_a_sparse_tensor_is_ready_after_its_first_call():
         for _ in range(3):
             torch.testing.assert_close(F.linear(x, weight), x @ weight.to_dense().t())
         assert weight.structure.ready is not None
-        with gs.fallback("silent"), pytest.raises(RuntimeError, match="shape|size"):  # torch's own words
+        with gs.fallback("silent"), pytest.raises(RuntimeError, match=r"shape|size"):  # torch's own words
             F.linear(torch.randn(1, 39), weight)
 
 
