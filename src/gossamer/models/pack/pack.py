@@ -54,10 +54,10 @@ def pack_(
     are those of the layer before, up to floating-point rounding.
 
     Measurements are kept for this machine in ``$GOSSAMER_CACHE``. With one thread, CPU time is measured, which other
-    programs don't disturb. A gain that is larger than the saved operations and bytes allow is measured again;
-    if that doesn't help, it is marked "?" and not kept. On a busy machine several threads wait for each other, so one
-    thread is measured instead: that is marked "?" and not kept either. The last lines of the table show one eager call of the model with each example, before and
-    after.
+    programs don't disturb. A gain that is larger than the saved operations and bytes allow is measured again; if that
+    doesn't help, it is marked "?" and not kept. On a busy machine several threads wait for each other, so one thread is
+    measured instead: that is marked "?" and not kept either. The last lines of the table show one eager call of the
+    model with each example, before and after.
 
     Linear layers, transformers' Conv1D and the projections of nn.MultiheadAttention are packed; on a CPU also the
     experts of transformers' mixture-of-experts models, and, with an example, convolutions that are not depthwise.
