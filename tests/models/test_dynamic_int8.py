@@ -14,7 +14,8 @@ from torch import nn
 
 import gossamer as gs
 from gossamer import native
-from gossamer.kernels.int8.layout import Layout
+from gossamer.kernels.int8.layout import Layout, pack_as
+from gossamer.kernels.int8.weight import rounded
 from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.pack import tune
 from tests.hf.models import bert, gpt2, inputs
@@ -193,3 +194,56 @@ def test_gradients_go_through() -> None:
     y = x.detach().clone().requires_grad_()
     dense(y).sum().backward()
     torch.testing.assert_close(x.grad, y.grad, rtol=0.1, atol=0.01)
+
+
+HARD = {
+    "nan": float("nan"),
+    "infinity": float("inf"),
+    "minus infinity": -float("inf"),
+    "zeros": 0.0,
+    "subnormal": 1e-42,
+    "largest": torch.finfo(torch.float32).max,
+}
+
+
+@pytest.mark.parametrize("how", ["50%", "2:4", "1:10", "block 1x4 75%", "block 4x1 75%", "block 4x4 75%"])
+@pytest.mark.parametrize("tokens", [1, 7, 33])
+def test_hard_values_touch_their_own_token_only(how: str, tokens: int) -> None:
+    layer = gs.quantize_(gs.sparsify_(nn.Sequential(nn.Linear(39, 21)), how), "int8")[0]
+    x = torch.randn(tokens + 2, 39)
+    with torch.no_grad():
+        expected = layer(x)
+        for name, value in HARD.items():
+            hard = x.clone()
+            hard[1] = 0.0 if name in ("zeros", "subnormal") else hard[1]
+            hard[1, 17] = value
+            out = layer(hard)
+            assert torch.equal(out[0], expected[0]) and torch.equal(out[2:], expected[2:]), name
+            if name in ("nan", "infinity", "minus infinity"):
+                assert out[1].isnan().all()
+            elif name in ("zeros", "subnormal"):
+                torch.testing.assert_close(out[1], layer.bias)
+            else:
+                assert not out[1].isnan().any()
+
+
+@pytest.mark.parametrize("rows, cols", [(0, 8), (8, 0), (1, 1), (5, 3)])
+def test_sizes_that_fill_no_vector(rows: int, cols: int) -> None:
+    layer = DynamicInt8Linear(pack_as(rounded(torch.ones(rows, cols)), torch.ones(rows, cols) > 0, Layout("dense")),
+                              nn.Parameter(torch.full((rows,), 2.0)), (rows, cols))  # fmt: skip
+    with torch.no_grad():
+        for shape in ((cols,), (0, cols), (2, 0, cols), (3, cols)):
+            out = layer(torch.ones(shape))
+            torch.testing.assert_close(out, torch.full((*shape[:-1], rows), 2.0 + cols))
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_other_inputs_are_refused_in_words(grad: bool) -> None:
+    layer = gs.quantize_(nn.Sequential(nn.Linear(36, 20)), "int8")[0]
+    with torch.set_grad_enabled(grad):
+        with pytest.raises(ValueError, match=r"x has shape \(2, 35\); its last dimension must be 36"):
+            layer(torch.ones(2, 35))
+        with pytest.raises(ValueError, match=r"x has shape \(\)"):
+            layer(torch.tensor(1.0))
+        with pytest.raises(TypeError, match=r"x is torch\.int64"):
+            layer(torch.ones(2, 36, dtype=torch.int64))

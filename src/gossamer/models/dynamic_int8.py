@@ -88,6 +88,8 @@ class DynamicInt8Linear(nn.Module):
             out = native.direct("int8")(packed, x, bias, self.out_features, 0)
             if out is not None:
                 return out
+        if x.dim() == 0 or x.shape[-1] != self.in_features:
+            raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {self.in_features}")
         if self.kernels and packed.is_cpu:
             return int8_linear(x, packed, self.out_features, bias)
         return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)

@@ -43,7 +43,7 @@ def direct(name: str) -> Callable[..., Any]:
 
 
 def _nothing(*arguments: Any) -> None:
-    """Answer that the operator must be called."""
+    """Answer None: call the operator."""
 
 
 def _found(number: int) -> Callable[..., Any] | None:

@@ -95,6 +95,8 @@ def int8_linear(x: Tensor, packed: Tensor, rows: int, bias: Tensor | None = None
     code = _CODES.get(activation)
     if code is None:
         raise ValueError(f"activation={activation!r} must be one of {', '.join(ACTIVATIONS)}")
+    if not x.is_floating_point():
+        raise TypeError(f"x is {x.dtype}: an int8 layer rounds floats itself, so give it x.float()")
     shift = bias if bias is None or bias.dtype is torch.float32 else bias.float()
     tokens = x if x.dtype in _FLOATS else x.float()
     if torch.is_grad_enabled() and (tokens.requires_grad or (shift is not None and shift.requires_grad)):

@@ -6,7 +6,7 @@ import copy
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from gossamer.models.pack import truth
 from gossamer.models.pack.experts import has_experts, routed
 from gossamer.models.pack.layers import OF_IMAGES
 from gossamer.models.pack.turns import usual_time
@@ -143,10 +144,13 @@ def _shapes_seen(module: nn.Module, args: tuple[Any, ...]) -> list[tuple[int, ..
     return [tuple(x.flatten(0, -2).shape)]
 
 
-def model_seconds(model: nn.Module, example: Example) -> float:
-    """Return the seconds of one call of a model, with its results there: the mean of the fastest quarter of some."""
+def model_seconds(model: nn.Module, example: Example, busy: bool = False) -> float:
+    """Return the seconds of one call of a model, with its results there: the mean of the fastest quarter of some.
+
+    On a busy machine (:func:`gossamer.models.pack.truth.disturbed`) that is the CPU time of one thread.
+    """
     times: list[float] = []
-    with evaluating(model):
+    with evaluating(model), truth.one_thread() if busy else nullcontext():
         _timed(model, example)  # what is built or allocated by the first call doesn't count
         while len(times) < _RUNS[1] and (
             sum(times) < _SECONDS or (len(times) < _RUNS[0] and sum(times) < 10 * _SECONDS)
@@ -157,11 +161,12 @@ def model_seconds(model: nn.Module, example: Example) -> float:
 
 def _timed(model: nn.Module, example: Example) -> float:
     example = example.fresh()
+    clock = time.perf_counter if torch.cuda.is_initialized() else truth.clock()
     _wait()
-    start = time.perf_counter()
+    start = clock()
     example.run(model)
     _wait()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def _wait() -> None:

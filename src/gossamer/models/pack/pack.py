@@ -57,10 +57,10 @@ def pack_(
     are those of the layer before, up to floating-point rounding.
 
     Measurements are kept for this machine in ``$GOSSAMER_CACHE``. With one thread, CPU time is measured, which other
-    programs don't disturb. A gain that is larger than the saved operations and bytes allow, or that a second
-    measurement doesn't confirm (with several threads on a busy machine), is measured again; if that doesn't help, it is
-    marked "?" and not kept. The last lines of the table show one eager call of the model with each example, before and
-    after.
+    programs don't disturb. A gain that is larger than the saved operations and bytes allow is measured again; if that
+    doesn't help, it is marked "?" and not kept. On a busy machine several threads wait for each other, so one thread is
+    measured instead: that is marked "?" and not kept either. The last lines of the table show one eager call of the
+    model with each example, before and after.
 
     Linear layers, transformers' Conv1D and the projections of nn.MultiheadAttention are packed; on a CPU also the
     experts of transformers' mixture-of-experts models, and, with an example, convolutions that are not depthwise.
@@ -125,7 +125,8 @@ def pack_(
     }
     examples = examples_of(example_inputs)
     seen = shapes_of(model, examples, places | {name: [layer] for name, layer in small.items()})
-    before = [model_seconds(model, example) for example in examples if tune]
+    busy = truth.disturbed()  # asked once: before and after must be the same measurement
+    before = [model_seconds(model, example, busy) for example in examples if tune]
     layers = []
     with truth.measuring_again(remeasure):
         for name, weight in watched("packing", {**weights, **small}.items(), show_progress):
@@ -141,7 +142,9 @@ def pack_(
     group_layers(model, examples)
     made_sparse(model)
     measured = tuple(
-        MeasuredExample(example.text, example.weight, seconds * 1e6, model_seconds(model, example) * 1e6)
+        MeasuredExample(
+            example.text, example.weight, seconds * 1e6, model_seconds(model, example, busy) * 1e6, not busy
+        )
         for example, seconds in zip(examples, before, strict=False)
     )
     whole = summary(model)

@@ -42,6 +42,8 @@ class MeasuredExample:
     weight: float
     before_us: float
     us: float
+    clear: bool = True
+    """False: the machine was busy, and one thread was measured instead of several."""
 
     @property
     def gain(self) -> float:
@@ -111,9 +113,8 @@ class PackReport:
             figures = (f"{r.sparsity:.1%}", f"{r.dense_us:,.0f}", f"{r.us:,.0f}", gain)
             table.add_row(r.name, shape, tokens, r.format, *figures, f"{r.bytes / max(r.dense_bytes, 1):.2f}x")
         for e in self.examples:
-            table.add_row(
-                "[bold]the model[/]", e.text, "", "", "", f"{e.before_us:,.0f}", f"{e.us:,.0f}", f"{e.gain:.2f}x"
-            )
+            gain = f"{e.gain:.2f}x" if e.clear else f"{e.gain:.2f}x ?"
+            table.add_row("[bold]the model[/]", e.text, "", "", "", f"{e.before_us:,.0f}", f"{e.us:,.0f}", gain)
         table.caption = "\n".join((*self.left, self.taken))
         table.caption_justify, table.caption_style = "left", ""
         return table

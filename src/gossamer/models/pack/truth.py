@@ -13,7 +13,6 @@ import torch
 
 _SLACK = 3.0  # a dense product may reach a third of what the machine could do
 _TRIES = 4
-_AGREE = 1.25  # two measurements of a gain that differ by less say the same
 _BUSY = 0.75  # load for each core, from which on others take time from several threads
 
 Key = TypeVar("Key", bound=Hashable)
@@ -58,7 +57,8 @@ def steady(
 ) -> tuple[dict[Key, float], bool]:
     """Measure until the result can be believed, at most four times; return it, and whether it can.
 
-    A gain above the bound can't. With several threads on a busy machine, two measurements in a row must agree.
+    A gain above the bound can't. Nor can any measurement of several threads on a busy machine, where one waits for
+    another that isn't running: then one thread is measured, by its CPU time, and the result is returned as doubtful.
 
     Parameters
     ----------
@@ -80,16 +80,43 @@ def steady(
     >>> steady(lambda: wrong, "dense", bound=6)[1]
     False
     """
-    quiet, before = alone or not disturbed(), 0.0
-    for _ in range(_TRIES):
-        times = measure()
-        others = [seconds for name, seconds in times.items() if name != first]
-        gain = times[first] / max(min(others), 1e-12) if others else 1.0
-        agrees = quiet or (before > 0 and 1 / _AGREE < gain / before < _AGREE)
-        if gain <= bound and agrees:
-            return times, True
-        before = gain
+    if alone or not disturbed():
+        for _ in range(_TRIES):
+            times = measure()
+            if _gain(times, first) <= bound:
+                return times, True
+        if alone or torch.get_num_threads() == 1:
+            return times, False
+    with one_thread():
+        for _ in range(_TRIES):
+            times = measure()
+            if _gain(times, first) <= bound:
+                break
     return times, False
+
+
+def _gain(times: dict[Key, float], first: Key) -> float:
+    others = [seconds for name, seconds in times.items() if name != first]
+    return times[first] / max(min(others), 1e-12) if others else 1.0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Inside, torch uses one thread.
+
+    Examples
+    --------
+    >>> import torch
+    >>> with one_thread():
+    ...     torch.get_num_threads()
+    1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def disturbed() -> bool:
