@@ -1,8 +1,9 @@
 """Averages of models whose patterns change: a copy takes the pattern first, and then the values.
 
 ``torch.optim.swa_utils.AveragedModel`` averages parameters and buffers element by element. That is wrong for what a
-sparse weight keeps: masks, index arrays and codes have no average, and values of two patterns belong to different positions.
-So its ``update_parameters`` is wrapped here. Other programs that average copies of a model call :func:`follow_`.
+sparse weight keeps: masks, index arrays and codes have no average, and values of two patterns belong to different
+positions. So its ``update_parameters`` is wrapped here. Other programs that average copies of a model call
+:func:`follow_`.
 """
 
 from __future__ import annotations
