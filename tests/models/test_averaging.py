@@ -89,3 +89,16 @@ def test_dense_models_are_averaged_by_torch_alone() -> None:
     averaged = AveragedModel(model)
     averaged.update_parameters(model)
     assert all(torch.equal(a, b) for a, b in zip(averaged.module.parameters(), model.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("numbers", ["int8", "int4", "fp8"])
+@pytest.mark.parametrize("average", AVERAGES)
+def test_codes_are_not_averaged(numbers: str, average: str) -> None:
+    torch.manual_seed(0)
+    model = gs.quantize_(gs.sparsify_(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 8)), "2:4"), numbers)
+    averaged = AveragedModel(model, use_buffers=True, **AVERAGES[average])
+    for _ in range(3):
+        averaged.update_parameters(model)
+    x = torch.randn(4, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(averaged(x), model(x))

@@ -225,11 +225,20 @@ def test_functional_call(make: Any, x: torch.Tensor) -> None:
     assert torch.equal(model(x), before)
 
 
-@pytest.mark.parametrize("make", [masked, packed])
+@every_model
 def test_export(make: Any, x: torch.Tensor) -> None:
     model = make().eval()
     program = torch.export.export(model, (x,))
     torch.testing.assert_close(program.module()(x), model(x))
+
+
+@pytest.mark.parametrize("how", ["50%", "2:4", "fan-in 50%", "block 2x2 50%", gs.Threshold(0.1), gs.KeepAll()], ids=str)
+@pytest.mark.parametrize("name", ["body.1", "body.1:relu"])
+def test_export_of_sparse_activations(how: Any, name: str, x: torch.Tensor) -> None:
+    builder = gs.SparsityBuilder(Net())
+    builder.set_interm(name, external_sparsifier=how)
+    model = builder.get_sparse_model().eval()
+    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
 
 
 @pytest.mark.parametrize("make", [masked, packed])

@@ -214,3 +214,15 @@ def test_summary_report_and_explain() -> None:
         gs.explain(nn.Linear(2, 2), torch.ones(1, 2))
     facts = gs.report(model, None, tokens=(2,)).layers
     assert [(fact.format, fact.pattern) for fact in facts] == [("fp8 2:4", "2:4")] * 2 and facts[0].times
+
+
+@pytest.mark.parametrize("numbers", ["fp8", "int4"])
+def test_a_state_dict_without_its_empty_arrays(numbers):
+    """accelerate takes empty arrays for one that several layers share, and saves the first alone."""
+    model = gs.quantize_(gs.sparsify_(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), "2:4"), numbers)
+    other = gs.quantize_(gs.sparsify_(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)), "2:4"), numbers)
+    state = {name: tensor for name, tensor in model.state_dict().items() if tensor.numel()}
+    other.load_state_dict(state, strict=False)
+    x = torch.randn(3, 64)
+    with torch.no_grad():
+        assert torch.equal(other(x), model(x))

@@ -1,8 +1,9 @@
 """Averages of models whose patterns change: a copy takes the pattern first, and then the values.
 
 ``torch.optim.swa_utils.AveragedModel`` averages parameters and buffers element by element. That is wrong for what a
-sparse weight keeps: masks and index arrays have no average, and values of two patterns belong to different positions.
-So its ``update_parameters`` is wrapped here. Other programs that average copies of a model call :func:`follow_`.
+sparse weight keeps: masks, index arrays and codes have no average, and values of two patterns belong to different
+positions. So its ``update_parameters`` is wrapped here. Other programs that average copies of a model call
+:func:`follow_`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
 from gossamer.models.modules import SparseModule, part_of
+from gossamer.models.quantize import QUANTIZED
 from gossamer.models.weights import all_weights
+
+_KINDS = (SparseModule, *QUANTIZED)
 
 
 @torch.no_grad()
@@ -58,13 +62,14 @@ def follow_(copy: nn.Module, model: nn.Module) -> nn.Module:
 
 @contextmanager
 def _without_structure(model: nn.Module) -> Iterator[None]:
-    """Hide masks and index arrays from a function that averages buffers."""
+    """Hide masks, index arrays and codes from a function that averages buffers."""
     with ExitStack() as stack:
         for module in model.modules():
-            if isinstance(module, SparseModule):
+            if isinstance(module, _KINDS):
                 kept = dict(module._buffers)
-                for name in [name for name in kept if part_of(module, name)[0] is not None]:
-                    del module._buffers[name]
+                for name in kept:
+                    if isinstance(module, QUANTIZED) or part_of(module, name)[0] is not None:
+                        del module._buffers[name]
                 stack.callback(module._buffers.update, kept)
                 stack.callback(module._buffers.clear)
         yield
@@ -73,7 +78,7 @@ def _without_structure(model: nn.Module) -> Iterator[None]:
 def _following(update: Any) -> Any:
     @wraps(update)
     def update_parameters(self: AveragedModel, model: nn.Module) -> None:
-        if not any(isinstance(module, SparseModule) for whole in (self.module, model) for module in whole.modules()):
+        if not any(isinstance(module, _KINDS) for whole in (self.module, model) for module in whole.modules()):
             update(self, model)
             return
         follow_(self.module, model)

@@ -211,6 +211,9 @@ class QuantizedLinear(nn.Module):
         self.ungroup()
         if f"{prefix}format" in state_dict:  # another layout has other arrays
             layout, dtype = read_format(state_dict[f"{prefix}format"])
+            if layout.m == 4 and f"{prefix}values" in state_dict:  # accelerate leaves out empty arrays but the first
+                empty_one = torch.empty(0, dtype=torch.uint8, device=state_dict[f"{prefix}values"].device)
+                state_dict = {f"{prefix}shared": empty_one, **state_dict}
             given = Arrays(*(state_dict.get(f"{prefix}{name}") for name in PARTS))
             if given.values is not None and given.scale is not None and not given.values.is_meta:
                 check(given, layout, self.shape)

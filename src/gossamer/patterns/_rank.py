@@ -20,7 +20,7 @@ def keep_top(scores: Tensor, k: int) -> Tensor:
         return torch.full(scores.shape, k > 0, dtype=torch.bool, device=scores.device)
     flat = scores.reshape(-1)
     cut = _kth_smallest(flat, n - k + 1)
-    if flat.device.type != "cpu":  # without a number that the host would wait for
+    if flat.device.type != "cpu" or torch.compiler.is_compiling():  # without a number that the host would wait for
         above, ties = flat > cut, flat == cut
         return (above | (ties & (ties.cumsum(0) <= k - above.sum()))).view(scores.shape)
     mask = flat >= cut
@@ -39,6 +39,9 @@ def keep_top_rows(scores: Tensor, k: int) -> Tensor:
     if columns <= _FEW:
         return _by_distance(scores, k) if scores.device.type == "cpu" else _by_comparison(scores, k)
     cut = _row_cut(scores, k)
+    if torch.compiler.is_compiling():
+        above, ties = scores > cut, scores == cut
+        return above | (ties & (ties.cumsum(1) <= k - above.sum(1, keepdim=True)))
     mask = scores >= cut
     surplus = mask.sum(1, dtype=torch.int32) - k  # as int64, the default, it takes four times as long
     crowded = surplus.nonzero().view(-1)
@@ -91,7 +94,7 @@ def _kth_smallest(flat: Tensor, k: int) -> Tensor:
     """
     if flat.device.type != "cpu":  # kthvalue of one long row keeps one multiprocessor busy, topk all of them
         return flat.topk(flat.numel() - k + 1, sorted=False).values.amin()
-    if flat.dtype != torch.float32 or flat.numel() < _BUCKETS_FROM:
+    if flat.dtype != torch.float32 or flat.numel() < _BUCKETS_FROM or torch.compiler.is_compiling():
         return flat.kthvalue(k).values
     bits = flat.contiguous().view(torch.int32)
     # Floats order like sign-magnitude integers: flipping the magnitude of negative ones makes that plain integer order.

@@ -160,17 +160,16 @@ class Method:
         self.rng = torch.Generator().manual_seed(seed + _OWN_STREAM)
         for layer in self.layers:
             layer.rng = self.rng
-        self.steps = 0
+        self.steps, self._stepped = 0, False
         self.sparsity = self._share_out(target.sparsity)
-        self._stepped = False
         ranks = Ranks(group)
         ranks.agree(self.layers, self.rng)
         self._sow()
         made_sparse(model)
         self.gradients = Gradients(self.layers, ranks.mean, self.gradient_steps > 1)
         self.history = History(self.layers)
-        before, after = optimizer.register_step_pre_hook, optimizer.register_step_post_hook
-        self._hooks = [before(self._before_step), after(self._after_step)]
+        before = optimizer.register_step_pre_hook(self._before_step)
+        self._hooks = [before, optimizer.register_step_post_hook(self._after_step)]
         self._ask()
 
     # -- what a method may say of itself
@@ -315,6 +314,7 @@ class Method:
         """Steps, masks, random numbers, history and the method's own state; not the weights, nor the optimizer's."""
         return {
             "steps": self.steps,
+            "pattern": repr(self.pattern),
             "rng": self.rng.get_state(),
             "budgets": {layer.name: layer.budget for layer in self.layers},
             "masks": {layer.name: layer.mask.clone() for layer in self.layers},
@@ -325,7 +325,7 @@ class Method:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state; load the model's and the optimizer's first."""
-        checks.same_layers(self.layers, state["budgets"])
+        checks.same_layers(self.layers, self.pattern, state)
         self.steps = state["steps"]
         self.rng.set_state(state["rng"])
         for layer in self.layers:

@@ -99,13 +99,15 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
             raise TypeError(f"{layer.name} is {parameter.dtype}; sparse training needs real floating-point weights")
 
 
-def same_layers(layers: Sequence[Layer], names: Mapping[str, Any]) -> None:
-    """Raise if a state belongs to another model."""
-    mine = {layer.name for layer in layers}
+def same_layers(layers: Sequence[Layer], pattern: Any, state: Mapping[str, Any]) -> None:
+    """Raise if a state belongs to another model, or to a method with another pattern."""
+    names, mine = state["budgets"], {layer.name for layer in layers}
     if mine != set(names):
         raise ValueError(
             f"the state is of other layers: missing {sorted(mine - set(names))}, not here {sorted(set(names) - mine)}"
         )
+    if state.get("pattern", repr(pattern)) != repr(pattern):  # states of earlier versions don't say it
+        raise ValueError(f"the state is of a method with pattern={state['pattern']}, not {pattern!r}: use the same one")
 
 
 def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator, gain: float = 2.0) -> Tensor:

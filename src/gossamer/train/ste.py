@@ -82,6 +82,7 @@ class STE(Straight):
         self.refresh = refresh or (40 if compute == "sparse" else 1)
         self._products: dict[int, SparseForward] = {}
         super().__init__(model, optimizer, 0.0, **{"init": None, "distribution": "uniform", **options})
+        self.pattern = self.how.pattern
         if compute == "sparse":
             self._products = _products(name, self.layers)
 

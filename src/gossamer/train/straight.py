@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gossamer.core.untraced import untraced
 from gossamer.formats import Format, Masked
-from gossamer.models.state import settled
+from gossamer.models.state import move_state, settled
 from gossamer.models.weights import Weight
 from gossamer.train import checks
 from gossamer.train.base import Method
@@ -24,6 +24,7 @@ from gossamer.train.layers import Layer
 from gossamer.train.masters import Master, write
 from gossamer.train.rules import refuse_nan
 from gossamer.train.shards import is_sharded, local, rows_of, whole
+from gossamer.train.state import settle
 
 
 class Straight(Method):
@@ -88,6 +89,20 @@ class Straight(Method):
         """Continue from a state; load the model's and the optimizer's first."""
         super().load_state_dict(state)
         self._gather()
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Detach from the optimizer. The masks remain; weights that are not kept lose their values and their state."""
+        super().close()
+        for master in self._masters:
+            master.close()  # if an error has ended the last step
+            weight = master.weight
+            if weight.held is not None:
+                weight.held.open = False
+            if is_sharded(weight.parameter):
+                settle(self.optimizer, weight)
+            elif isinstance(weight.format, Masked):
+                move_state(self.optimizer, weight.parameter, None, weight.structure)
 
     def _gather(self) -> None:
         """Find the weights, with all of their values."""
