@@ -15,7 +15,8 @@ It is that of ``torch.einsum``, and a little more::
 
 Each group of indices stands for the next operand. An index is a letter, or a word: "row col, col -> row" is "ij,j->i",
 since a group with spaces is read as words if there are as many as the operand has dimensions. "..." stands for
-dimensions that broadcast; beside it, letters that are no more than the dimensions are letters, as in torch. Without "->" the output has every index that appears once, in alphabetical order.
+dimensions that broadcast; beside it, letters that are no more than the dimensions are letters, as in torch. Without
+"->" the output has every index that appears once, in alphabetical order.
 """
 
 from __future__ import annotations
