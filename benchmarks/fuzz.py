@@ -298,7 +298,8 @@ class _Drawing:
         dots = [k for k in range(count) if rng.random() < 0.15] if reduce == "" and "(" not in tree else []
         dots = [k for k in dots if k not in twins and k + 1 not in twins]
         sizes = self._sizes(indices, reduce != "", groups)
-        names = self._names(indices, any(len(g) > 1 for g in groups))
+        # beside "...", words may have as few letters as there are dimensions, and are read as letters
+        names = self._names(indices, any(len(g) > 1 for g in groups) and not dots)
         wide = rng.choice((1, 2)) if dots else 0
         operands = [self._operand(g, [sizes[v] for v in g], k in dots, wide, names) for k, g in enumerate(groups)]
         for k in twins:

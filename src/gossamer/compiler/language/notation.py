@@ -15,7 +15,8 @@ The notation of ``torch.einsum``, with additions::
 
 Each group of indices stands for the next operand. An index is a letter or a word: "row col, col -> row" is the same as
 "ij,j->i". A group with spaces is read as words if it has one word for each dimension of the operand. "..." stands for
-dimensions that broadcast. Without "->" the output has every index that appears once, in alphabetical order.
+dimensions that broadcast. Beside it, a group with no more letters than the operand has dimensions is read as letters,
+as in torch. Without "->" the output has every index that appears once, in alphabetical order.
 """
 
 from __future__ import annotations
