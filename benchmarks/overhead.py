@@ -4,8 +4,11 @@
 process, interleaved, one thread: CPU time, minimum of many rounds.
 
 - **packed**: a layer as ``pack_`` leaves it (768 x 768 at 95 %, one token, inputs of two and three dimensions). The
-  kernel is its torch operator, called as a user would. The aims: without gradients at most 3 us over the kernel; with
-  gradients recorded, at most 10 us more than dense ``F.linear`` pays for recording.
+  kernel is its torch operator, called as a user would.
+- **one token**: complete calls of layers of 768 x 768 at 95 %, by ``F.linear`` and as a module, in float32 and int8,
+  with one thread and two; the smallest dense layer beside them shows what a call of torch costs. Wall time.
+- **a second thread**: layers with one token, one thread and two, in turns: the fastest call, the median, and what nine
+  of ten calls stay below. Wall time, so other programs count.
 - **formats without kernels of their own**: a matrix so small that the kernel (``kernels.csr``, below torch's
   dispatcher) takes little.
 
@@ -14,6 +17,7 @@ Run ``python benchmarks/overhead.py``; it writes ``benchmarks/results/overhead.j
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
@@ -43,16 +47,75 @@ print((middle - start) * 1e3, (time.perf_counter() - middle) * 1e3)
 """
 
 
-def microseconds(functions: dict[str, Callable[[], object]], rounds: int = 40, calls: int = 200) -> dict[str, float]:
-    """Minimum CPU time of a call of each function, interleaved."""
+def microseconds(
+    functions: dict[str, Callable[[], object]],
+    rounds: int = 40,
+    calls: int = 200,
+    clock: Callable[[], float] = time.thread_time,
+) -> dict[str, float]:
+    """Minimum time of a call of each function, interleaved."""
     best = dict.fromkeys(functions, float("inf"))
     for _ in range(rounds):
         for name, function in functions.items():
-            start = time.thread_time()
+            start = clock()
             for _ in range(calls):
                 function()
-            best[name] = min(best[name], (time.thread_time() - start) / calls * 1e6)
+            best[name] = min(best[name], (clock() - start) / calls * 1e6)
     return best
+
+
+def one_token(size: int = 768) -> dict[str, float]:
+    """Calls of layers with one token, as a user writes them."""
+    dense, tiny = torch.nn.Linear(size, size), torch.nn.Linear(16, 16)
+    x, small = torch.randn(1, size), torch.randn(1, 16)
+    found: dict[str, Callable[[], object]] = {
+        "dense module": lambda: dense(x),
+        "dense F.linear": lambda: F.linear(x, dense.weight, dense.bias),
+        "dense module, 16 x 16": lambda: tiny(small),
+        "dense F.linear, 16 x 16": lambda: F.linear(small, tiny.weight, tiny.bias),
+    }
+    formats = {"95%": gs.formats.PackedCSR(), "1:20": gs.formats.PackedNM(1, 20)}
+    for pattern, format in formats.items():
+        layer: Any = gs.sparsify_(torch.nn.Linear(size, size), pattern, format=format)
+        eight = gs.quantize_(gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(size, size)), pattern), "int8")[0]
+        weight, bias = layer.weight.detach(), layer.bias.detach()
+        found[f"{pattern} module"] = lambda layer=layer: layer(x)
+        found[f"{pattern} F.linear"] = lambda weight=weight, bias=bias: F.linear(x, weight, bias)
+        found[f"{pattern} int8 module"] = lambda eight=eight: eight(x)
+    with torch.no_grad():
+        return microseconds(found, calls=50, rounds=200, clock=time.perf_counter)
+
+
+SHARED = {"1:20": (768, 3072), "1:10": (768, 3072), "95%": (768, 3072), "90%": (3072, 3072)}
+SHARED_INT8 = {"50%": (768, 3072), "90%": (3072, 3072), "1:20": (3072, 3072)}
+
+
+def shared(rounds: int = 40, calls: int = 30) -> dict[str, dict[str, list[float]]]:
+    """Layers with one token, and one thread or two: the fastest call, the median and the ninth of ten."""
+    layers: dict[str, Any] = {}
+    for pattern, (rows, cols) in SHARED.items():
+        format = gs.formats.PackedNM(*map(int, pattern.split(":"))) if ":" in pattern else gs.formats.PackedCSR()
+        layers[f"{pattern} {rows}x{cols}"] = gs.sparsify_(torch.nn.Linear(cols, rows), pattern, format=format)
+    for pattern, (rows, cols) in SHARED_INT8.items():
+        model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(cols, rows)), pattern)
+        layers[f"{pattern} int8 {rows}x{cols}"] = gs.quantize_(model, "int8")[0]
+    times: dict[str, dict[int, list[float]]] = {name: {1: [], 2: []} for name in layers}
+    for _, threads in itertools.product(range(rounds), (1, 2)):
+        torch.set_num_threads(threads)
+        for name, layer in layers.items():
+            x = torch.randn(1, layer.in_features)
+            for call in range(calls + 2):
+                start = time.perf_counter()
+                layer(x)
+                if call > 1:  # the threads are awake
+                    times[name][threads].append((time.perf_counter() - start) * 1e6)
+    words = {1: "one thread", 2: "two threads"}
+    return {name: {words[n]: _spread(found) for n, found in by.items()} for name, by in times.items()}
+
+
+def _spread(times: list[float]) -> list[float]:
+    ordered = sorted(times)
+    return [round(ordered[int(len(ordered) * share)], 1) for share in (0, 0.5, 0.9)]
 
 
 def packed(size: int = 768) -> dict[str, float]:
@@ -134,6 +197,17 @@ def main() -> None:
     found["packed"] = {name: round(value, 1) for name, value in layer.items()}
     print("packed   " + "  ".join(f"{name} {value:.1f} us" for name, value in layer.items()))
     print(summary(layer))
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        times = one_token()
+        found[f"one token, {threads} thread{'s' * (threads > 1)}"] = {n: round(v, 2) for n, v in times.items()}
+        print(f"one token, threads: {threads}  " + "  ".join(f"{name} {value:.2f} us" for name, value in times.items()))
+    with torch.no_grad():
+        found["a second thread"] = by_threads = shared()
+    print("a second thread: fastest, median, ninth of ten, us")
+    for name, spread in by_threads.items():
+        print(f"  {name:22} " + "  ".join(f"{words} {values}" for words, values in spread.items()))
+    torch.set_num_threads(1)
     for format in (gs.CSR(), gs.CSC(), gs.COO(), gs.ELL()):
         times = calls(format)
         found[repr(format)] = {name: round(value, 1) for name, value in times.items()}

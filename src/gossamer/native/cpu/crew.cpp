@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #include <atomic>
+#include <thread>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -65,8 +66,7 @@ void work(uint64_t seen) {
 
 bool wanted(int64_t helper) { return int64_t(ticket & PART) < job.parts && helper < job.helpers; }
 
-void* help(void* number) {
-  const int64_t me = int64_t(number);
+void help(int64_t me) {
   while (true) {
     for (int i = 0; i < SPIN && !wanted(me); i++) wait_a_turn();
     if (!wanted(me)) {
@@ -78,7 +78,6 @@ void* help(void* number) {
     }
     work(ticket);
   }
-  return nullptr;
 }
 
 // In a child of fork there are no helpers, and nobody holds anything.
@@ -91,9 +90,11 @@ void hire(int64_t wanted) {
   static const int once = pthread_atfork(nullptr, nullptr, forget);
   (void)once;
   for (; helpers < wanted; helpers++) {
-    pthread_t made;
-    if (pthread_create(&made, nullptr, help, (void*)helpers)) return;  // then there are fewer
-    pthread_detach(made);
+    try {
+      std::thread(help, helpers).detach();  // by libstdc++: pthread_create would need glibc 2.34 where that builds the wheel
+    } catch (...) {
+      return;  // then there are fewer
+    }
   }
 }
 
