@@ -232,3 +232,21 @@ def test_threads_change_no_bit():
             assert all(torch.equal(layer(x), alone) for _ in range(50))
     finally:
         torch.set_num_threads(threads)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_forked_process_has_threads_of_its_own():
+    code = """
+import os, torch, gossamer as gs
+torch.set_num_threads(2)
+layer = gs.sparsify_(torch.nn.Linear(768, 3072), "90%", format=gs.formats.PackedCSR()).requires_grad_(False)
+x = torch.randn(1, 768)
+before = [layer(x) for _ in range(20)][-1]
+child = os.fork()
+same = all(torch.equal(layer(x), before) for _ in range(20))
+if child == 0:
+    os._exit(0 if same else 1)
+print(same, os.waitpid(child, 0)[1])
+"""
+    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=100)
+    assert answer.stdout.split() == ["True", "0"], answer.stderr
