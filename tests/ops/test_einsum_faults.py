@@ -353,13 +353,13 @@ def test_small_integers_that_broadcast_in_a_full_reduction(dtype):
 
 def test_nothing_divided_by_a_condition_of_numbers_is_zero():
     """gcc 12 moved the condition out of the loop, and wrote NaN with AVX-512."""
-    gs.function("leaky", "where(x > 0, x, 0.25 * x)")
+    gs.function("bent_by_a_quarter", "where(x > 0, x, 0.25 * x)")
     a = gs.from_dense(torch.zeros(6, 4, 5, dtype=torch.float64), gs.Masked())
     number = torch.tensor(1.8, dtype=torch.float64)
-    assert not gs.einsum("mean: awC / (2 + square(leaky(()))) -> aw", a, number).any()
+    assert not gs.einsum("mean: awC / (2 + square(bent_by_a_quarter(()))) -> aw", a, number).any()
     b = gs.from_dense(torch.ones(6, 4, 5, dtype=torch.float64), gs.Masked())
     want = torch.full((6, 4), 1 / (2 + 1.8**2), dtype=torch.float64)
-    torch.testing.assert_close(gs.einsum("mean: awC / (2 + square(leaky(()))) -> aw", b, number), want)
+    torch.testing.assert_close(gs.einsum("mean: awC / (2 + square(bent_by_a_quarter(()))) -> aw", b, number), want)
 
 
 @pytest.mark.parametrize("expression", ["zw,zw->wz", "zw + zw -> wz", "zw,wk->kz"])

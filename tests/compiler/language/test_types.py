@@ -62,5 +62,6 @@ def test_refused(text, given, why):
 def test_small_integers_wrap_around_before_they_are_reduced(dtype, text, want):
     d = torch.tensor([[1, 0, 100], [0, 2, 0]], dtype=dtype)
     a = gs.from_dense(d, gs.CSR())
-    got = gs.einsum(text, *[a] * text.count("ij"))
+    with gs.fallback("silent"):
+        got = gs.einsum(text, *[a] * text.count("ij"))
     assert torch.equal(got.to_dense() if isinstance(got, gs.SparseTensor) else got, want(d))
