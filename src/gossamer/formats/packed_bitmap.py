@@ -15,15 +15,15 @@ class PackedBitmap(Format):
     """Any set of positions, for a GPU and few tokens: one bit for each position, and the kept values.
 
     In levels: ``dense`` tiles of 64 rows, and in each the :class:`~gossamer.formats.levels.Pieces` of its columns. At
-    half precision it takes density + 3/32 of the bytes of a dense tensor, rows and columns padded to 64, and each 64 x
-    64 piece to a multiple of 8 values.
+    half precision it takes 1/16 of the bytes of a dense tensor for the bits, and the density times 1.2 (at 50 %) to 1.4
+    (at 80 %) for the values, which are padded in each piece of 64 x 64. Rows and columns are padded to 64.
 
     Examples
     --------
     >>> import torch, gossamer as gs
     >>> w = gs.sparsify(torch.randn(128, 256).half(), "50%", format=gs.formats.PackedBitmap())
-    >>> w.nnz, round(w.nbytes / (128 * 256 * 2), 2)
-    (16384, 0.6)
+    >>> w.nnz, 0.6 < w.nbytes / (128 * 256 * 2) < 0.7
+    (16384, True)
     """
 
     ordered = False
