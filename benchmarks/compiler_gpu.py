@@ -1,17 +1,18 @@
 """The compiler on a GPU against torch.sparse (cuSPARSE) and dense attention.
 
-    python benchmarks/compiler_gpu.py [--quick] [--out FILE]
+    python benchmarks/compiler_gpu.py [--quick] [--only WORD ...] [--out FILE]
     python benchmarks/compiler_gpu.py --table
 
 Products are timed on four structures of about ten entries a row, with 32-bit indices for all. Calls take turns; each is
-timed by events of the device, behind a short sleep so that the host is ahead, and the median counts.
+timed by events of the device, behind a short sleep so that the host is ahead, and the median counts. A layer is timed
+as in training, step after step, so that the time of the host counts if it is the longer one. ``--only`` runs the cases
+whose names contain one of the words, and keeps the other results of the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import time
 import warnings
@@ -26,8 +27,28 @@ from torch import Tensor
 import gossamer as gs
 
 RESULT = Path(__file__).parent / "results" / "compiler-gpu.json"
+SLEEP = 400_000  # cycles, about 0.2 ms: the host queues a call meanwhile
 Call = Callable[[], Any]
 Times = dict[str, float]
+
+
+class Report:
+    """Prints and stores the results of one structure."""
+
+    def __init__(self, name: str, results: dict[str, dict[str, Times]], file: Path, only: list[str]) -> None:
+        self.name, self.results, self.file, self.only = name, results, file, only
+
+    def wants(self, case: str) -> bool:
+        """Is this case to be run?"""
+        return not self.only or any(word in case for word in self.only)
+
+    def __call__(self, case: str, times: Times) -> None:
+        if not self.wants(case):
+            return
+        self.results.setdefault(self.name, {})[case] = times
+        shown = ", ".join(f"{way} {ms:.3f} ms" for way, ms in times.items())
+        print(f"{self.name:18} {case:34} {shown}  {list(times.values())[1] / times['gossamer']:.2f}x", flush=True)
+        self.file.write_text(json.dumps({"device": torch.cuda.get_device_name(), "results": self.results}, indent=1))
 
 
 def structures(n: int) -> dict[str, gs.SparseTensor]:
@@ -69,7 +90,7 @@ def race(calls: dict[str, Call], turns: int = 15) -> Times:
         first = turn % len(order)
         for name, call in order[first:] + order[:first]:
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda._sleep(400_000)  # about 0.2 ms: the host queues the whole call meanwhile
+            torch.cuda._sleep(SLEEP)
             begin.record()
             call()
             end.record()
@@ -78,36 +99,57 @@ def race(calls: dict[str, Call], turns: int = 15) -> Times:
     return {name: statistics.median(a.elapsed_time(b) for a, b in pairs) for name, pairs in events.items()}
 
 
+def loop(calls: dict[str, Call], turns: int = 5, steps: int = 20) -> Times:
+    """Milliseconds of each call in a loop without waiting: the median of several turns, device and host together."""
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns + 1):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            before = time.perf_counter()
+            for _ in range(steps):
+                call()
+            torch.cuda.synchronize()
+            if turn:
+                found[name].append(1e3 * (time.perf_counter() - before) / steps)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
 def csr_of(a: gs.SparseTensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """The matrix for torch.sparse, with 32-bit indices."""
     arrays = a.structure.arrays
     return torch.sparse_csr_tensor(arrays["pos1"], arrays["crd1"], a.values().to(dtype), a.shape)
 
 
-def products(a: gs.SparseTensor, report: Callable[[str, Times], None], quick: bool) -> None:
+def products(a: gs.SparseTensor, report: Report) -> None:
     """SpMV, SpMM and SDDMM."""
     n = a.shape[1]
     theirs = csr_of(a)
     x = torch.randn(n, device="cuda")
-    report("SpMV", race({"gossamer": lambda: gs.einsum("ij,j->i", a, x), "torch.sparse": lambda: theirs @ x}))
+    if report.wants("SpMV"):
+        report("SpMV", race({"gossamer": lambda: gs.einsum("ij,j->i", a, x), "torch.sparse": lambda: theirs @ x}))
     for width in (32, 128):
+        if not report.wants(case := f"SpMM, {width} columns"):
+            continue
         b = torch.randn(n, width, device="cuda")
         calls = {"gossamer": lambda b=b: gs.einsum("ij,jk->ik", a, b), "torch.sparse": lambda b=b: theirs @ b}
         check(*(call() for call in calls.values()))
-        report(f"SpMM, {width} columns", race(calls))
-    half, their_half, b = a.bfloat16(), csr_of(a, torch.bfloat16), torch.randn(n, 128, device="cuda").bfloat16()
-    calls = {"gossamer": lambda: gs.einsum("ij,jk->ik", half, b), "torch.sparse": lambda: their_half @ b}
-    report("SpMM, 128 columns, bfloat16", race(calls))
+        report(case, race(calls))
+    if report.wants(case := "SpMM, 128 columns, bfloat16"):
+        half, their_half, b = a.bfloat16(), csr_of(a, torch.bfloat16), torch.randn(n, 128, device="cuda").bfloat16()
+        calls = {"gossamer": lambda: gs.einsum("ij,jk->ik", half, b), "torch.sparse": lambda: their_half @ b}
+        report(case, race(calls))
     ones = gs.mask(a)
     pattern = csr_of(ones)
     for width in (32, 128):
+        if not report.wants(case := f"SDDMM, {width} columns"):
+            continue
         q, k = torch.randn(2, n, width, device="cuda")
         calls = {
             "gossamer": lambda q=q, k=k: gs.einsum("ij,id,jd->ij", ones, q, k),
             "torch.sparse": lambda q=q, k=k: torch.sparse.sampled_addmm(pattern, q, k.t(), beta=0.0),
         }
         check(calls["gossamer"]().values(), calls["torch.sparse"]().values())
-        report(f"SDDMM, {width} columns", race(calls))
+        report(case, race(calls))
 
 
 def overhead() -> Times:
@@ -137,8 +179,10 @@ gs.function("leaky", "where(x > 0, x, 0.2 * x)")
 GAT = "sum(ij * exp(leaky(i + j)) * jk) / sum(il * exp(leaky(i + l))) -> ik"
 
 
-def layers(a: gs.SparseTensor, report: Callable[[str, Times], None]) -> None:
+def layers(a: gs.SparseTensor, report: Report) -> None:
     """GCN and GAT layers, forward and backward."""
+    if not report.wants("GCN layer") and not report.wants("GAT layer"):
+        return
     n, width = a.shape[0], 64
     x, w = torch.randn(n, width, device="cuda", requires_grad=True), torch.randn(width, width, device="cuda") / 8
     w.requires_grad_()
@@ -151,7 +195,7 @@ def layers(a: gs.SparseTensor, report: Callable[[str, Times], None]) -> None:
     rival = step(lambda: torch.sparse.mm(theirs, x @ w).relu(), [x, w])
     for mine, other in zip(ours(), rival(), strict=True):
         check(mine, other)
-    report("GCN layer, forward and backward", race({"gossamer": ours, "torch.sparse": rival}, 9))
+    report("GCN layer, forward and backward", loop({"gossamer": ours, "torch.sparse": rival}))
     edges = gs.mask(a)
     pos, crd = a.structure.arrays["pos1"], a.structure.arrays["crd1"]
     rows = torch.repeat_interleave(torch.arange(n, device="cuda"), pos.diff())
@@ -161,6 +205,7 @@ def layers(a: gs.SparseTensor, report: Callable[[str, Times], None]) -> None:
     order = torch.argsort(columns, stable=True)
     turned = torch.zeros(n + 1, dtype=torch.int32, device="cuda")
     turned[1:] = torch.bincount(columns, minlength=n).cumsum(0)
+    turned_rows = rows[order].int()
     pattern = torch.sparse_csr_tensor(pos, crd, torch.zeros(a.nnz, device="cuda"), a.shape)
 
     class Product(torch.autograd.Function):
@@ -174,7 +219,7 @@ def layers(a: gs.SparseTensor, report: Callable[[str, Times], None]) -> None:
         @staticmethod
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
             values, x = ctx.saved_tensors
-            at = torch.sparse_csr_tensor(turned, rows[order].int(), values[order], a.shape)
+            at = torch.sparse_csr_tensor(turned, turned_rows, values[order], a.shape)
             return torch.sparse.sampled_addmm(pattern, grad, x.t(), beta=0.0).values(), at @ grad
 
     def by_torch() -> Tensor:
@@ -186,11 +231,11 @@ def layers(a: gs.SparseTensor, report: Callable[[str, Times], None]) -> None:
     rival = step(by_torch, [source, target, x])
     for mine, other in zip(ours(), rival(), strict=True):
         assert ((mine - other).norm() / other.norm()).item() < 1e-4
-    report("GAT layer, forward and backward", race({"gossamer": ours, "torch.sparse": rival}, 9))
+    report("GAT layer, forward and backward", loop({"gossamer": ours, "torch.sparse": rival}))
 
 
-def attention(tokens: int, report: Callable[[str, Times], None]) -> None:
-    """Masked attention at 5 % density: one head of 64, against dense attention with and without the mask."""
+def attention(tokens: int, report: Report) -> None:
+    """Masked attention at 5 % density: heads of 64, against dense attention with and without the mask."""
     place = torch.arange(tokens, device="cuda")
     masks = {
         "window": (place[:, None] - place).abs() <= round(0.0253 * tokens),
@@ -198,25 +243,21 @@ def attention(tokens: int, report: Callable[[str, Times], None]) -> None:
     }
     for name, mask in masks.items():
         mask.fill_diagonal_(True)
-        for dtype in (torch.float32, torch.bfloat16):
-            q, k, v = torch.randn(3, tokens, 64, device="cuda", dtype=dtype)
+        for dtype, heads in ((torch.float32, 1), (torch.bfloat16, 1), (torch.bfloat16, 16)):
+            case = f"attention, {name}, {str(dtype)[6:]}{f', {heads} heads' if heads > 1 else ''}"
+            if not report.wants(case):
+                continue
+            q, k, v = torch.randn(3, 1, heads, tokens, 64, device="cuda", dtype=dtype)
             ones = gs.from_dense(mask.to(dtype), gs.CSR())
-            whole = [t[None, None] for t in (q, k, v)]
             calls: dict[str, Call] = {
-                "gossamer": lambda ones=ones, q=q, k=k, v=v: attend(ones, q, k, v),
-                "dense, masked": lambda w=whole, m=mask: F.scaled_dot_product_attention(*w, attn_mask=m[None, None]),
-                "dense, no mask": lambda w=whole: F.scaled_dot_product_attention(*w),
+                "gossamer": lambda ones=ones, q=q, k=k, v=v: gs.attention(q, k, v, ones),
+                "dense, masked": lambda q=q, k=k, v=v, m=mask: F.scaled_dot_product_attention(q, k, v, attn_mask=m),
+                "dense, no mask": lambda q=q, k=k, v=v: F.scaled_dot_product_attention(q, k, v),
             }
-            ours, theirs = calls["gossamer"](), calls["dense, masked"]()[0, 0]
+            ours, theirs = calls["gossamer"](), calls["dense, masked"]()
             error = ((ours.float() - theirs.float()).norm() / theirs.float().norm()).item()
             assert error < (1e-4 if dtype == torch.float32 else 2e-2), error
-            report(f"attention, {name}, {str(dtype)[6:]}", race(calls))
-
-
-def attend(ones: gs.SparseTensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Attention where the mask has entries."""
-    scores = gs.einsum("ij,id,jd->ij", ones, q / math.sqrt(q.shape[-1]), k)
-    return gs.einsum("ij,jd->id", torch.softmax(scores, -1), v)
+            report(case, race(calls))
 
 
 def table(results: dict[str, dict[str, Times]]) -> str:
@@ -242,6 +283,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--out", type=Path, default=RESULT)
     parser.add_argument("--table", action="store_true", help="print the stored results as a table for the docs")
+    parser.add_argument("--only", nargs="*", default=[], help="words: run cases whose names contain one of them")
     args = parser.parse_args(argv)
     if args.table:
         print(table(json.loads(args.out.read_text())["results"]))
@@ -250,20 +292,13 @@ def main(argv: list[str] | None = None) -> None:
     torch.manual_seed(0)
     gs.fallback("error")
     results: dict[str, dict[str, Times]] = {}
-
-    def reporter(name: str) -> Callable[[str, Times], None]:
-        def report(case: str, times: Times) -> None:
-            results.setdefault(name, {})[case] = times
-            shown = ", ".join(f"{way} {ms:.3f} ms" for way, ms in times.items())
-            print(f"{name:18} {case:34} {shown}  {list(times.values())[1] / times['gossamer']:.2f}x", flush=True)
-            args.out.write_text(json.dumps({"device": torch.cuda.get_device_name(), "results": results}, indent=1))
-
-        return report
-
+    if args.only and args.out.exists():
+        results = json.loads(args.out.read_text())["results"]
     for name, a in structures(20_000 if args.quick else 1 << 18).items():
-        products(a, reporter(name), args.quick)
-        layers(a, reporter(name))
-    attention(1024 if args.quick else 8192, reporter("attention"))
+        report = Report(name, results, args.out, args.only)
+        products(a, report)
+        layers(a, report)
+    attention(1024 if args.quick else 8192, Report("attention", results, args.out, args.only))
     print("microseconds of the host for a small call:", overhead())
     print(table(results))
 

@@ -1,11 +1,12 @@
 """The compiler against the best of its peers on six structures, one thread.
 
-    python benchmarks/compiler_structures.py [--quick] [--out FILE]
+    python benchmarks/compiler_structures.py [--quick] [--only WHAT ...] [--out FILE]
 
 Every product is timed beside ``torch.sparse`` (CSR with 64- and 32-bit indices) and scipy, and, if they are installed,
 loops in numba and pydata/sparse; the fastest of them is the rival. Calls take turns, by the processor time of the
 thread, and the fastest of each counts. Patterns are those of the call before, unless a row says "new patterns".
-``A X W`` and ``A A Z`` are compared with the best pairs of our own calls.
+``A X W`` and ``A A Z`` are compared with the best pairs of our own calls. ``--only`` measures rows of these names,
+and keeps the others of the file.
 """
 
 from __future__ import annotations
@@ -155,14 +156,16 @@ def _more_rivals(found: dict[str, dict[str, Call]], s: Any, t: Any, x: torch.Ten
         found["SpGEMM"]["pydata"] = found["SpGEMM, new patterns"]["pydata"] = lambda: p @ p
 
 
-def run(n: int, quick: bool) -> dict[str, Any]:
-    """Measure all products on all structures."""
+def run(n: int, quick: bool, only: Sequence[str], kept: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Measure products on all structures: all of them, or those of these names, with results that were kept."""
     warnings.simplefilter("ignore", UserWarning)
     torch.set_num_threads(1)
-    rows = []
+    rows = [row for row in kept if row["what"] not in only]
     with torch.no_grad():
         for name, a in structures(n).items():
             for what, calls in products(a).items():
+                if only and what not in only:
+                    continue
                 times = race(calls, 0.05 if quick else 0.25)
                 ours = times.pop("ours")
                 rival = min(times, key=lambda who: times[who])
@@ -195,8 +198,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--quick", action="store_true", help="small matrices, nothing written")
     parser.add_argument("--rows", type=int, default=32_768)
     parser.add_argument("--out", type=Path, default=RESULT)
+    parser.add_argument("--only", nargs="*", default=[], help="names of rows, such as 'SpMM 32'")
     args = parser.parse_args(argv)
-    found = run(4096 if args.quick else args.rows, args.quick)
+    kept = json.loads(args.out.read_text())["rows"] if args.only and args.out.exists() else []
+    found = run(4096 if args.quick else args.rows, args.quick, args.only, kept)
     print(json.dumps(found["summary"], indent=1))
     if not args.quick:
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -1,10 +1,13 @@
-"""gs.explain names what runs: the calls of issue 14, every form of a call, and random ones."""
+"""gs.explain names what runs: calls that a guard refuses, layers, every form of a call, and random ones."""
+
+import copy
 
 import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import gossamer as gs
 from benchmarks.opinfo import Asked
@@ -159,3 +162,50 @@ def test_a_decision_prints_itself():
     decision = choose(torch.abs, (sparse(2, 2),))
     text = "abs(CSR): native, gossamer.ops.pointwise.abs; abs(Format, Format, Format) accepts these formats"
     assert repr(decision) == text
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(8, 8), (3, 8)),
+    "conv1d": (lambda: nn.Conv1d(4, 8, 3, padding=1), (1, 4, 9)),
+    "conv2d": (lambda: nn.Conv2d(4, 8, 3, groups=2, padding="same"), (1, 4, 5, 5)),
+    "conv3d": (lambda: nn.Conv3d(4, 8, 2, stride=2), (1, 4, 4, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_layer_is_explained_like_the_operator_that_it_calls(name):
+    make, shape = LAYERS[name]
+    x = torch.randn(shape)
+    dense = gs.explain(make(), x)
+    assert (dense.operator, dense.how) == (name, "torch")
+    masked = gs.explain(gs.sparsify_(make(), "50%"), x)
+    assert (masked.operator, masked.how) == (name, "storage") and "masked" in masked.why
+    stored = gs.sparsify_(make(), "50%", format=gs.formats.PackedCSR())
+    assert gs.explain(stored, x).how == "native"
+    with gs.fallback("error"):
+        stored(x)
+
+
+def test_layers_in_eight_bits():
+    model = gs.sparsify_(nn.Sequential(nn.Linear(64, 32)), "90%")
+    x = torch.randn(2, 64)
+    both = gs.explain(gs.quantize_(copy.deepcopy(model), "int8")[0], x)
+    assert both.how == "native" and "a range for each token" in both.why
+    fixed = gs.quantize_(copy.deepcopy(model), "int8", calibration=[x])[0]
+    assert "a fixed range" in gs.explain(fixed, x).why
+    packed = gs.sparsify_(nn.Sequential(nn.Linear(64, 32)), "90%", format=gs.formats.PackedCSR())
+    weights = gs.explain(gs.quantize_(packed)[0], x)
+    assert weights.how == "native" and "int8 values" in weights.why
+
+
+def test_a_module_of_several_operators_names_what_can_be_explained():
+    with pytest.raises(TypeError, match=r"LSTM calls several operators.*F\.linear"):
+        gs.explain(nn.LSTM(4, 4), torch.ones(1, 1, 4))
+
+
+def test_attention():
+    mask, q = gs.from_dense(torch.eye(4), gs.CSR()), torch.randn(4, 8)
+    found = gs.explain(gs.attention, q, q, q, mask)
+    assert found.how == "compiled" and "three steps for each head" in found.why and "there is no GPU" in found.why
+    with pytest.raises(ValueError, match="must agree"):
+        gs.explain(gs.attention, q, q[:3], q, mask=mask)

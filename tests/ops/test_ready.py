@@ -17,11 +17,46 @@ def test_a_key_says_all_that_a_plan_depends_on():
     assert all(base != other for other in others)
 
 
-def test_gradients_are_not_kept():
-    a, x = gs.from_dense(torch.eye(4), gs.CSR()), torch.randn(4, 2, requires_grad=True)
-    assert key_of("ij,jk->ik", (a, x), None) == ()
-    with torch.no_grad():
-        assert key_of("ij,jk->ik", (a, x), None) != ()
+def test_calls_that_autograd_follows():
+    """A repeated call has the same gradients, also if other operands are followed, and gradients of gradients."""
+    a = gs.sparsify(torch.randn(20, 30).double(), "80%", format=gs.CSR())
+    x = torch.randn(30, 8, dtype=torch.float64)
+    assert key_of("ij,jk->ik", (a, x), None)[-1] is None
+    for turn in range(3):
+        for follow_a, follow_x in ((True, True), (False, True), (True, False)):
+            w = torch.nn.Parameter(a.detach().clone(), requires_grad=follow_a)
+            y = x.detach().clone().requires_grad_(follow_x)
+            out = gs.einsum("ij,jk->ik", w, y)
+            assert out.requires_grad and torch.equal(out.detach(), gs.einsum("ij,jk->ik", a, x))
+            leaves = [t for t, follow in ((w, follow_a), (y, follow_x)) if follow]
+            grads = torch.autograd.grad(out.square().sum(), leaves, create_graph=turn == 1)
+            exact = 2 * (a.to_dense() @ x)
+            wanted = [
+                g
+                for g, follow in (((exact @ x.t()) * a.mask(), follow_a), (a.to_dense().t() @ exact, follow_x))
+                if follow
+            ]
+            for mine, other in zip(grads, wanted, strict=True):
+                torch.testing.assert_close(mine.to_dense() if mine.__class__ is gs.SparseTensor else mine, other)
+            if turn == 1 and follow_x:
+                (second,) = torch.autograd.grad(grads[-1].sum(), y)
+                again = 2 * a.to_dense().t() @ (a.to_dense() @ torch.ones_like(x))
+                torch.testing.assert_close(second, again)
+
+
+def test_followed_products_with_patterns_of_their_own():
+    """The structure of a result may be another object in each call."""
+    for _ in range(4):
+        for seed in range(3):
+            torch.manual_seed(seed)
+            a, b = (gs.sparsify(torch.randn(12, 12).double(), "70%", format=gs.CSR()) for _ in range(2))
+            w, v = torch.nn.Parameter(a), torch.nn.Parameter(b)
+            for _ in range(2):
+                out = gs.einsum("ij + ij -> ij", w, v)
+                grads = torch.autograd.grad(out.to_dense().square().sum(), (w, v))
+                for t, g in ((a, grads[0]), (b, grads[1])):
+                    expected = 2 * (a.to_dense() + b.to_dense()) * t.mask()
+                    torch.testing.assert_close(g.to_dense(), expected)
 
 
 def test_a_call_is_known_after_the_first():

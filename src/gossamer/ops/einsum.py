@@ -28,12 +28,14 @@ from gossamer.formats import Dense, Format, as_format
 from gossamer.native import BuildError
 from gossamer.ops import operands
 from gossamer.ops.by_hand import by_hand
+from gossamer.ops.dense_steps import elementwise_step
 from gossamer.ops.fills import filled
 from gossamer.ops.forms import converted, form_for, is_traced, on_dense, tell_dense
 from gossamer.ops.into import into
 from gossamer.ops.planned import form_of, path_of, patterns_of, planned
 from gossamer.ops.ready import Ready, ReadyPath, Recipe, keep, known, transformed
 from gossamer.ops.traced import traced
+from gossamer.ops.warm import last, remember
 from gossamer.ops.windows import plainly
 
 _LOG = logging.getLogger("gossamer")
@@ -93,6 +95,11 @@ def einsum(
     >>> gs.einsum("ij->i", a, out=total, beta=1.0)
     tensor([4., 5.])
     """
+    usual = out is None and loops is None and not fill and not beta
+    if usual and torch.compiler.is_dynamo_compiling():
+        return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
+    if usual and (done := last(expression, tensors)) is not None:
+        return done
     if out is not None and isinstance(out, Tensor):
         return into(out, beta, partial(einsum, expression, *tensors, fill=fill, loops=loops))
     if beta:
@@ -101,8 +108,6 @@ def einsum(
         if fill:
             raise NotImplementedError(f"{loops}: loops of expressions with fill={fill} are always chosen")
         return by_hand(expression, tensors, None if out is None else as_format(out), loops)
-    if out is None and not fill and torch.compiler.is_dynamo_compiling():
-        return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
     before = None if fill else known(expression, tensors, out)
     if before is None and isinstance(expression, str) and "+" in expression:
         given, before_cut, (expression, tensors) = expression, tensors, plainly(expression, tensors)
@@ -111,7 +116,10 @@ def einsum(
             before = None if fill else known(expression, tensors, out)
     if before is not None:
         try:
-            return before(tensors)
+            result = before(tensors)
+            if out is None:
+                remember(expression, tensors, before)
+            return result
         except BuildError:
             pass  # a new pattern may need a new kernel, and there may be no compiler any more
     if fill:
@@ -237,10 +245,11 @@ def _computed(
     """
     kinds = types(statement, [t.dtype for t in tensors])
     sparse = any(isinstance(t, SparseTensor) for t in tensors)
-    if not sparse:
-        again = partial(on_dense, statement, out=out, dtype=kinds.result)
-        return again(tensors), again
     on_gpu = gpu.on_gpu(tensors[0].device)
+    if not sparse:
+        fused = elementwise_step(statement, tensors, out, kinds) if on_gpu else None
+        again = fused or partial(on_dense, statement, out=out, dtype=kinds.result)
+        return again(tensors), again
     if (tensors[0].device.type != "cpu" and not on_gpu) or kinds.compute is None:
         tell_dense(tensors, _no_kernels(tensors[0], on_gpu))
         return on_dense(statement, tensors, out, kinds.result), None

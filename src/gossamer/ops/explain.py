@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from gossamer.compiler.loops.by_hand import Loops
@@ -15,6 +17,8 @@ from gossamer.core.dispatch import choose
 from gossamer.core.fallback import formats_of, sparse_leaves
 from gossamer.core.table import name_of, operator_of
 from gossamer.core.tensor import SparseTensor
+from gossamer.formats import Masked
+from gossamer.ops.attend import attention, refusal
 from gossamer.ops.einsum import einsum
 from gossamer.ops.einsum_report import report
 
@@ -61,8 +65,8 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     op
-        A torch function; :func:`gossamer.einsum`, which shows its steps, rejected orders, operations and bytes; or a
-        layer of ``gs.quantize_``.
+        A torch function; :func:`gossamer.einsum`, which shows its steps, rejected orders, operations and bytes;
+        :func:`gossamer.attention`; or a layer: linear, embedding or convolution, also of ``gs.quantize_``.
     *args, **kwargs
         The arguments of the call.
 
@@ -76,20 +80,68 @@ def explain(op: Any, *args: Any, **kwargs: Any) -> Explanation:
       runs gossamer.ops.linear.linear_sparse
       registered:
         ...
+    >>> layer = gs.sparsify_(torch.nn.Linear(8, 8), "50%", format=gs.CSR())
+    >>> gs.explain(layer, torch.randn(2, 8)).how
+    'native'
     """
     if op is einsum:
         return _of_einsum(*args, **kwargs)
+    if op is attention:
+        return _of_attention(*args, **kwargs)
     if isinstance(op, nn.Module):
-        if not hasattr(op, "explain"):
-            raise TypeError(f"a {type(op).__name__} computes by torch's operators: explain those, e.g. F.linear")
-        return op.explain(*args, **kwargs)  # type: ignore[operator]
+        return op.explain(*args, **kwargs) if hasattr(op, "explain") else _of_layer(op, *args)  # type: ignore[operator]
     registered = tuple(str(e) for e in table.entries(operator_of(op).name))
     if next(sparse_leaves((args, kwargs)), None) is None:
-        return Explanation(operator_of(op).name, (), "torch", name_of(op), "no argument is sparse", registered)
+        how, why = _without_sparse(args)
+        return Explanation(operator_of(op).name, (), how, name_of(op), why, registered)
     decision = choose(op, args, kwargs)
     return Explanation(
         decision.name, decision.formats, decision.how, name_of(decision.function), _why(decision), registered
     )
+
+
+def _without_sparse(args: tuple[Any, ...]) -> tuple[str, str]:
+    """``how`` and ``why`` where no argument is a SparseTensor; the weight of a masked layer is a dense parameter."""
+    if any(isinstance(getattr(arg, "format", None), Masked) for arg in args):
+        return "storage", "the weight is masked: a dense parameter that is 0 outside its mask. gs.pack_ makes it fast"
+    return "torch", "no argument is sparse"
+
+
+def _of_layer(layer: nn.Module, *inputs: Any) -> Explanation:
+    """Explain the operator that a layer calls with its weight."""
+    for kind, call in _CALLS.items():
+        if isinstance(layer, kind):
+            op, arguments = call(layer)
+            return explain(op, *inputs, *arguments)
+    raise TypeError(
+        f"{type(layer).__name__} calls several operators: explain one of its linear, embedding or convolution "
+        "layers, or an operator, such as F.linear"
+    )
+
+
+def _convolution(op: Any) -> Callable[[Any], tuple[Any, tuple[Any, ...]]]:
+    def call(layer: Any) -> tuple[Any, tuple[Any, ...]]:
+        return op, (layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
+
+    return call
+
+
+#: The operator that a kind of layer calls, and its arguments after the input.
+_CALLS: dict[type[nn.Module], Callable[[Any], tuple[Any, tuple[Any, ...]]]] = {
+    nn.Linear: lambda layer: (F.linear, (layer.weight, layer.bias)),
+    nn.Embedding: lambda layer: (F.embedding, (layer.weight, layer.padding_idx, layer.max_norm)),
+    nn.Conv1d: _convolution(F.conv1d),
+    nn.Conv2d: _convolution(F.conv2d),
+    nn.Conv3d: _convolution(F.conv3d),
+}
+
+
+def _of_attention(*args: Any, **kwargs: Any) -> Explanation:
+    reason, _ = refusal(*args, **kwargs)
+    how, why = "native", "one kernel with an online softmax, on tensor cores"
+    if reason is not None:
+        how, why = "compiled", f"three steps for each head (scores, softmax, product): {reason}"
+    return Explanation("gs.attention", formats_of((*args, *kwargs.values())), how, name_of(attention), why)
 
 
 def _of_einsum(

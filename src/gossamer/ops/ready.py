@@ -13,16 +13,17 @@ from torch.autograd import forward_ad
 from gossamer.compiler import Statement
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.cache import DESIGNS, PLANS
-from gossamer.compiler.run.calls import AnyPlan, new_plan
+from gossamer.compiler.run.calls import AnyPlan, Known, followed, new_plan
 from gossamer.compiler.run.crossover import dense_wins, setting
 from gossamer.compiler.run.plans import Plan
 from gossamer.compiler.run.templates import Template, look, template
-from gossamer.core.join import tracked
+from gossamer.core.join import build, values_of, wants_dense_gradient
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format, Structure
 
 _transforms, _wrapped = torch._C._functorch.peek_interpreter_stack, torch._C._functorch.is_functorch_wrapped_tensor
 ORDINARY = (Tensor, torch.nn.Parameter)
+_STRIDED = torch.strided
 _FEW = 1 << 20  # rows of a sparse result whose format does not depend on the number of entries
 
 
@@ -82,6 +83,26 @@ class Ready:
         return values if structure is None else SparseTensor(values, structure)
 
 
+class Followed:
+    """As :class:`Ready`, for a call that autograd follows."""
+
+    def __init__(self, ready: Ready) -> None:
+        self.ready, recipe = ready, ready.recipe
+        self.known = Known(ready.plan, recipe.statement, recipe.sizes)
+
+    def nbytes(self) -> int:
+        """Bytes that the plan keeps."""
+        return self.ready.nbytes()
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        values = [values_of(t) if isinstance(t, SparseTensor) else t for t in tensors]
+        if not any(v.requires_grad for v in values):
+            return self.ready(tensors)
+        structures = [t._structure if isinstance(t, SparseTensor) else None for t in tensors]
+        result, structure = followed(self.known, values, structures)
+        return result if structure is None else build(result, structure)
+
+
 class ReadyPath:
     """Several steps: each a function of operands and results of steps before, by their numbers."""
 
@@ -90,7 +111,7 @@ class ReadyPath:
 
     def nbytes(self) -> int:
         """Bytes that the plans keep."""
-        return sum(step.nbytes() for step, _ in self.steps if isinstance(step, Ready))
+        return sum(step.nbytes() for step, _ in self.steps if isinstance(step, (Ready, Followed)))
 
     def __call__(self, tensors: Sequence[Tensor]) -> Any:
         results = list(tensors)
@@ -117,24 +138,31 @@ def transformed(tensors: Sequence[Any]) -> bool:
 
 
 def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
-    """The key under which the plan of a call is kept; empty if autograd, a transform or a trace has a part in it."""
+    """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it.
+
+    Its last part says which operands autograd follows; None if it follows none.
+    """
     if (forward_ad._current_level >= 0 or _transforms() is not None) and transformed(tensors):
         return ()
     key: list[Any] = [expression, out, setting()]
-    grad = torch.is_grad_enabled()
     for t in tensors:
         if isinstance(t, SparseTensor):
-            if grad and tracked(t):
-                return ()
-            structure, values = t._structure, t._values
+            values = t._values
             if type(values) not in ORDINARY:
                 return ()
-            key += (id(structure), values.dtype)
-        elif type(t) in ORDINARY and t.layout is torch.strided and not (grad and t.requires_grad):
+            key += (id(t._structure), values.dtype)
+        elif type(t) in ORDINARY and t.layout is _STRIDED:
             key += (t.shape, t.stride(), t.dtype)
         else:
             return ()
-    return tuple(key)
+    if torch.is_grad_enabled():
+        with torch._C.DisableTorchFunctionSubclass():  # once for all: it takes half a microsecond
+            follows = [n for n, t in enumerate(tensors) if t.requires_grad]
+        if follows:
+            if any(wants_dense_gradient(tensors[n]) for n in follows):
+                return ()
+            return (*key, tuple(follows))
+    return (*key, None)
 
 
 def _looks(key: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -146,13 +174,13 @@ def _looks(key: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return ("recipe", *(part for part in key if part not in patterns), *looks)
 
 
-def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Ready | ReadyPath | None:
+def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Ready | ReadyPath | Followed | None:
     """Return what was kept for a call like this one, on these patterns or others."""
     key = key_of(expression, tensors, out)
     if not key:
         return None
-    found: Ready | ReadyPath | None = PLANS.get(key)
-    if found is not None:
+    found: Ready | ReadyPath | Followed | None = PLANS.get(key)
+    if found is not None or key[-1] is not None:
         return found
     looks = _looks(key, tensors)
     recipe: Recipe | None = DESIGNS.get(looks)
@@ -187,12 +215,23 @@ def _planned(looks: tuple[Any, ...], recipe: Recipe, tensors: Sequence[Tensor]) 
 def keep(expression: str, tensors: Sequence[Tensor], out: Format | None, call: Ready | ReadyPath) -> None:
     """Keep a call as long as the patterns of its operands live."""
     key = key_of(expression, tensors, out)
-    if key:
-        _keep(key, tensors, call)
-        if isinstance(call, Ready) and call.general(tensors):
-            DESIGNS.keep(_looks(key, tensors), call.recipe)
+    if not key:
+        return
+    if key[-1] is not None:
+        _keep(key, tensors, _follow(call))
+        return
+    _keep(key, tensors, call)
+    if isinstance(call, Ready) and call.general(tensors):
+        DESIGNS.keep(_looks(key, tensors), call.recipe)
 
 
-def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Ready | ReadyPath) -> None:
+def _follow(call: Ready | ReadyPath) -> Followed | ReadyPath:
+    """Return a call that autograd follows: each step that is a plan of ours has gradients that are."""
+    if isinstance(call, Ready):
+        return Followed(call)
+    return ReadyPath([(Followed(step) if isinstance(step, Ready) else step, numbers) for step, numbers in call.steps])
+
+
+def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Ready | ReadyPath | Followed) -> None:
     owners: tuple[Structure, ...] = tuple(t._structure for t in tensors if isinstance(t, SparseTensor))
     PLANS.keep(key, call, owners)

@@ -9,11 +9,11 @@ from gossamer.compiler.gpu.bound import Bound, Place
 from gossamer.compiler.gpu.design import Design, NoKernelError
 from tests.compiler.gpu.emulated import arg, sparse
 
-SIZES = {"i": 5, "j": 60, "k": 32}
+SIZES = {"i": 5, "j": 100, "k": 32}
 
 
 def spmm(expression="ij,jk->ik", x=None):
-    args = [arg("ij", sparse(5, 60, density=0.1)), arg("jk", torch.ones(60, 32) if x is None else x)]
+    args = [arg("ij", sparse(5, 100, density=0.1)), arg("jk", torch.ones(100, 32) if x is None else x)]
     return Bound(Design(parse(expression, (2, 2)), args, SIZES, "float", 4, "dense", 16), args, SIZES)
 
 
@@ -36,7 +36,7 @@ def test_steps_and_arguments():
 
 
 def test_the_lanes_share_what_is_contiguous():
-    made = spmm("ij,jk->ki", torch.ones(32, 60).t())
+    made = spmm("ij,jk->ki", torch.ones(32, 100).t())
     assert made.out.shape == (32, 5) and made.out.stored == (5, 32) and made.copies == {1: (0, 1)}
 
 

@@ -11,7 +11,9 @@ def test_pieces_hold_every_entry_once():
     for counts in ([0], [7], [0, 3, 1, 0, 12, 4, 0], [1] * 9, [100, 0, 5]):
         for length in (1, 2, 5, 1000):
             made = cut(Groups((torch.arange(len(counts)),), torch.tensor(counts), True), length)
-            sizes = made.starts.diff()
+            sizes = made.starts.diff() if made.ends is None else made.ends - made.starts
+            assert made.number == sizes.numel()
+            assert made.ends is None or sizes.tolist() == sorted(sizes.tolist(), reverse=True)
             assert int(sizes.sum()) == sum(counts) and int(sizes.max()) <= length and int(sizes.min()) >= 0
             total = torch.zeros(len(counts), dtype=torch.int64).index_add_(0, made.coords[0], sizes.long())
             assert total.tolist() == counts

@@ -18,7 +18,7 @@ from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.language.tree import Access, Op
 from gossamer.compiler.run.args import Arg, strides_in
 from gossamer.compiler.run.views import View, repacked
-from gossamer.formats import Format
+from gossamer.formats import Format, Structure
 
 SLOT = "entry.slot"  # the loop over sums of pieces
 PIECE = "entry.piece"  # the loop over pieces that have no coordinates, because the result has none
@@ -115,11 +115,15 @@ class Design:
         self._order_indices()
         lead = self.args[self.roles.lead]
         assert lead.structure is not None
+        if self._by_rows(lead.structure):
+            self.roles = self.roles._replace(outer=self.roles.outer[:-1], inner=self.roles.outer[-1:])
         self.sorted = in_order(lead.structure, tuple(lead.vars.index(v) for v in self.roles.outer))
         entries, groups = lead.structure.nnz, max(self.sorted.groups.counts.numel(), 1)
         self.length = entries / groups
         counts = self.sorted.groups.counts
-        self.skewed = bool(counts.numel()) and int(counts.max()) > maps.piece(self.length)
+        #: bytes that each entry reads along the columns that lanes may share
+        self.line = self.sizes[self.free[-1]] * self.itemsize if self.free else 0
+        self.skewed = bool(counts.numel()) and int(counts.max()) > maps.piece(self.length, self.line)
         self.mapping = self._map()
         self.cut = self._cut()
         self.lead = walked(self.cut, self.sorted.inner, self.sorted.where, self.loops)
@@ -169,8 +173,23 @@ class Design:
             return Mapping()
         if self.terms and not maps.narrow(self.sizes[self.terms[-1]]):
             var = self.terms[-1]
-            return self._limited(maps.dot(var, self.sizes[var], self._strides(var), self.itemsize))
+            kept = self._kept() if self.roles.inner else None
+            return kept or self._limited(maps.dot(var, self.sizes[var], self._strides(var), self.itemsize))
         return maps.entries(self.roles.inner[0], self.length) if self.roles.inner else Mapping()
+
+    def _kept(self) -> Mapping | None:
+        """Return the mapping with rows of an operand in registers, if there are loops for it."""
+        if not self.alone or not self.linear or self.free or self.roles.late or len(self.terms) != 1:
+            return None
+        var = self.terms[0]
+        return maps.rows(var, self.sizes[var], self._strides(var), self.itemsize, self.most)
+
+    def _by_rows(self, structure: Structure) -> bool:
+        """Are the entries of a pattern computed row by row, because they share a row of a dense operand?"""
+        outer = self.roles.outer
+        if not isinstance(self.out, int) or self.roles.inner or len(outer) < 2 or self._kept() is None:
+            return False
+        return structure.nnz >= 2 * math.prod(self.sizes[v] for v in outer[:-1])
 
     def _limited(self, made: Mapping) -> Mapping:
         wide = min(made.wide, self.most)
@@ -200,12 +219,15 @@ class Design:
     @property
     def most_entries(self) -> int:
         """How many entries a piece may have."""
-        return maps.piece(self.length) if self.mapping.role == "strip" else 32 * self.mapping.lanes
+        short = self.mapping.role == "strip" or isinstance(self.out, int)
+        return maps.piece(self.length, self.line) if short else 32 * self.mapping.lanes
 
     def _cut(self) -> Cut:
         whole = not self.linear or bool(self.roles.late) or not self.roles.inner
         groups = self.sorted.groups
         made = cut(groups, 1 << 62 if whole else self.most_entries)
+        if isinstance(self.out, int):  # each entry has its own place in the result, so pieces are not added up
+            return made._replace(slot=None, rest=None)
         return made if self.roles.outer else numbered(made)
 
     def _view(self, k: int) -> View:

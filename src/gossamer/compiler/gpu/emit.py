@@ -8,7 +8,9 @@ before the first is used, so that many are under way at once.
 from __future__ import annotations
 
 from gossamer.compiler.emit.text import Text
+from gossamer.compiler.gpu.bodies import adds_to, once, row_of, straight
 from gossamer.compiler.gpu.mapping import Mapping
+from gossamer.compiler.gpu.rows import put_row
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ZERO,
@@ -29,38 +31,8 @@ from gossamer.compiler.loops.nest import (
     Store,
     Var,
     While,
-    add,
     names_in,
 )
-
-_ONE = Num(1)
-
-
-def once(s: Stmt) -> bool:
-    """Is it a loop of one turn?"""
-    return isinstance(s, For) and s.end in (add(s.begin, _ONE), Bin("+", s.begin, _ONE))
-
-
-def straight(body: list[Stmt]) -> list[Stmt] | None:
-    """Return the statements of a loop as a list without loops: names and one sum; None if it has more."""
-    out: list[Stmt] = []
-    for s in body:
-        if isinstance(s, For) and once(s):
-            inner = straight(s.body)
-            if inner is None:
-                return None
-            out += [Let(s.var, s.begin), *inner]
-        elif (isinstance(s, Let) and not s.varies) or isinstance(s, Into):
-            out.append(s)
-        else:
-            return None
-    return out if sum(isinstance(s, Into) for s in out) == 1 and isinstance(out[-1], Into) else None
-
-
-def adds_to(s: Stmt, name: str) -> bool:
-    """Is something added here to the sum of this name?"""
-    inside = [*s.body, *(s.other if isinstance(s, If) else ())] if isinstance(s, (For, While, If)) else []
-    return (isinstance(s, Into) and s.name == name) or any(adds_to(x, name) for x in inside)
 
 
 class Writer(Text):
@@ -73,7 +45,7 @@ class Writer(Text):
         self.mapping = mapping
         self.types = dict(nest.arrays)
         self.values = {a for a, _ in nest.arrays if a == names.OUT or a.endswith(".val")}
-        self.batched: set[str] = set()  # names that have a value for each turn of a batch
+        self.batched: dict[str, str] = {}  # names that have several values at once, and the name of their number
         self.loaded: dict[Expr, str] = {}  # what a batch has loaded already
         self.vectors = mapping.wide if mapping.role == "strip" else 1  # sums that a lane has
         self.open = ""  # a sum, or a maximum, that the lanes have parts of
@@ -93,7 +65,7 @@ class Writer(Text):
             name = self.name(e.name)
             if e.name == names.ACC:
                 return f"{name}[e]" if self.vectors > 1 else name
-            return f"{name}[u]" if batch and e.name in self.batched else name
+            return f"{name}[{self.batched[e.name]}]" if batch and e.name in self.batched else name
         if isinstance(e, Load):
             return self.load(e, batch)
         if isinstance(e, Call):
@@ -202,6 +174,8 @@ class Writer(Text):
             self.put("}")
         elif (body := straight(s.body)) is not None:
             self.batch(s, body)
+        elif self.mapping.lines and (row := row_of(s, self.mapping.var)) is not None:
+            put_row(self, s, row)
         else:
             start, step = self.range(s)
             end = f"{var}_end"
@@ -232,7 +206,7 @@ class Writer(Text):
             f"for (idx {first} = {start}, {end} = {self.expr(s.end)}; {first} < {end}; {first} += {count * step}) {{"
         )
         self.depth += 1
-        self.batched = {s.var, *(x.name for x in body if isinstance(x, Let))}
+        self.batched = dict.fromkeys([s.var, *(x.name for x in body if isinstance(x, Let))], "u")
         self.turns("idx", var, f"{var}_0 + u * {step}", count, "")
         there = f"if ({var}[u] < {end}) "
         *lets, into = body
@@ -253,7 +227,7 @@ class Writer(Text):
         if wide > 1:
             inner = f'_Pragma("unroll") for (int e = 0; e < {wide}; ++e) {inner}'
         self.put(f'_Pragma("unroll") for (int u = 0; u < {count}; ++u) {there}{{ {inner} }}')
-        self.batched, self.loaded = set(), {}
+        self.batched, self.loaded = {}, {}
         self.depth -= 1
         self.put("}")
 

@@ -41,15 +41,16 @@ class Cut(NamedTuple):
     """Groups cut into pieces."""
 
     coords: tuple[Tensor, ...]  # of each piece
-    starts: Tensor  # the first entry of each piece, and at the end the number of entries
+    starts: Tensor  # the first entry of each piece; at the end the number of entries, unless there are ``ends``
     slot: Tensor | None  # of each piece, where its sum goes; -1: to the result. None: all go to the result
     rest: Groups | None  # the slots, as entries of the groups that were cut
     every: bool
+    ends: Tensor | None = None  # where each piece ends, if that is not where the next begins
 
     @property
     def number(self) -> int:
         """How many pieces there are."""
-        return self.starts.numel() - 1
+        return self.starts.numel() - (self.ends is None)
 
     @property
     def slots(self) -> int:
@@ -113,12 +114,15 @@ def _small_or_none(index: Tensor | None) -> Tensor | None:
 def cut(groups: Groups, length: int) -> Cut:
     """Cut each group into pieces of up to ``length`` entries; a group without entries is one piece.
 
+    If a group is cut, pieces are sorted by their length, the longest first: pieces that run side by side, in a warp or
+    in a block, then end at about the same time, and the last ones to end are short.
+
     Examples
     --------
     >>> import torch
-    >>> made = cut(Groups((torch.arange(3),), torch.tensor([2, 5, 0]), True), 2)
-    >>> made.coords[0].tolist(), made.starts.tolist(), made.slot.tolist()
-    ([0, 1, 1, 1, 2], [0, 2, 4, 6, 7, 7], [-1, 0, 1, 2, -1])
+    >>> made = cut(Groups((torch.arange(3),), torch.tensor([1, 5, 0]), True), 2)
+    >>> made.coords[0].tolist(), made.starts.tolist(), made.ends.tolist(), made.slot.tolist()
+    ([1, 1, 0, 1, 2], [1, 3, 0, 5, 6], [3, 5, 1, 6, 6], [0, 1, -1, 2, -1])
     >>> made.rest
     Groups(coords=(tensor([1]),), counts=tensor([3]), every=False)
     """
@@ -135,7 +139,9 @@ def cut(groups: Groups, length: int) -> Cut:
     several = pieces > 1
     slot = torch.where(several[group], several[group].cumsum(0) - 1, -1)
     rest = Groups(tuple(c[several] for c in groups.coords), pieces[several])
-    return Cut(tuple(c[group] for c in groups.coords), _small(starts), _small(slot), rest, groups.every)
+    order = torch.argsort(starts.diff(), descending=True, stable=True)
+    coords = tuple(c[group[order]] for c in groups.coords)
+    return Cut(coords, _small(starts[order]), _small(slot[order]), rest, groups.every, _small(starts[1:][order]))
 
 
 def _ended(starts: Tensor, counts: Tensor) -> Tensor:
@@ -174,6 +180,8 @@ def walked(pieces: Cut, inner: Sequence[Tensor | None], where: Tensor | None, lo
             own["slot"] = pieces.slot
         if inner and n == len(heads):
             own["pos"], begin, end = pieces.starts, "pos[p]", "pos[p + 1]"
+            if pieces.ends is not None:
+                own["end"], end = pieces.ends, "end[p]"
         at = "q"
         if n == len(heads) + len(inner) - 1 and where is not None:
             own["where"], at = where, "where[q]"

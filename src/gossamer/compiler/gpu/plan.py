@@ -13,6 +13,7 @@ from torch import Tensor
 from gossamer.compiler.gpu.bound import Bound, Step
 from gossamer.compiler.gpu.design import Design, NoKernelError, sparse_in
 from gossamer.compiler.gpu.explained import explained
+from gossamer.compiler.gpu.types import VALUES
 from gossamer.compiler.language.interpret import interpret
 from gossamer.compiler.language.program import Strided
 from gossamer.compiler.language.statement import Statement, equation
@@ -22,13 +23,6 @@ from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.explained import Stored, stored
 from gossamer.compiler.run.flat import flattened
 from gossamer.formats import Format, Structure
-
-#: Types of values: what they are called in a nest, and the type of sums.
-VALUES = {
-    torch.float16: ("half", torch.float32), torch.bfloat16: ("bfloat16", torch.float32),
-    torch.float32: ("float", torch.float32), torch.float64: ("double", torch.float64),
-    torch.int32: ("int", torch.int32), torch.int64: ("long", torch.int64),
-}  # fmt: skip
 
 
 class Printed(NamedTuple):

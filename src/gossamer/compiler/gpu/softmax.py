@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from gossamer.compiler.gpu.kernel import Kernel
 from gossamer.compiler.gpu.mapping import Mapping
 from gossamer.compiler.gpu.pieces import C_TYPES, Cut, Sorted, cut, in_order
-from gossamer.compiler.gpu.plan import VALUES
+from gossamer.compiler.gpu.types import VALUES
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import (
     ONE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gossamer.compiler.gpu.emit import Writer
 from gossamer.compiler.gpu.mapping import THREADS, Mapping
+from gossamer.compiler.gpu.rows import TOTALS
 from gossamer.compiler.loops import names
 from gossamer.compiler.loops.nest import Nest
 
@@ -64,6 +65,8 @@ def source(nest: Nest, mapping: Mapping, long: bool) -> str:
     head += _LINES.format(idx="long long" if long else "int", wide=mapping.wide)
     if mapping.role == "sum":
         head += (_TOTAL + _HIGHEST).format(half=mapping.lanes // 2)
+    if mapping.lines:
+        head += TOTALS.format(lanes=mapping.lanes, unroll=mapping.unroll)
     comment = "".join(f"// {line}\n" for line in nest.title.splitlines())
     lines = [
         f'extern "C" __global__ void __launch_bounds__({THREADS}, {mapping.blocks})',

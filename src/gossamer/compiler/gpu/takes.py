@@ -8,7 +8,7 @@ import torch
 
 from gossamer.compiler.gpu.design import NoKernelError, roles, sparse_in
 from gossamer.compiler.gpu.joined import pattern_refusal
-from gossamer.compiler.gpu.plan import VALUES
+from gossamer.compiler.gpu.types import VALUES
 from gossamer.compiler.language.statement import Statement
 from gossamer.compiler.run.args import Arg
 from gossamer.compiler.run.flat import flattened

@@ -31,6 +31,17 @@ class Statement:
     tree: Tree
     reduce: str = "sum"  # or "top", "bottom": extremes of the stored entries alone
 
+    def __hash__(self) -> int:
+        """Computed once: statements are parts of keys, and their trees may be large."""
+        found: int | None = self.__dict__.get("_hash")
+        if found is None:
+            found = hash((self.inputs, self.output, self.tree, self.reduce))
+            object.__setattr__(self, "_hash", found)
+        return found
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_hash"}  # it differs in each process
+
     @property
     def summed(self) -> tuple[str, ...]:
         """Indices that are not in the output, in the order in which they appear."""

@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from gossamer.compiler import Statement
+from gossamer.compiler.gpu import elementwise
 from gossamer.compiler.gpu import kernel as gpu
+from gossamer.compiler.gpu.elementwise import ElementwisePlan
 from gossamer.compiler.gpu.joined import JoinedPlan
 from gossamer.compiler.gpu.plan import GpuPlan
 from gossamer.compiler.gpu.takes import refusal
@@ -26,7 +28,7 @@ from gossamer.compiler.run.plans import Plan
 from gossamer.formats import Format, Structure
 from gossamer.formats.values import scatter
 
-AnyPlan = Plan | GpuPlan | JoinedPlan
+AnyPlan = Plan | GpuPlan | JoinedPlan | ElementwisePlan
 
 
 class Prepared:
@@ -79,11 +81,64 @@ class Call:
         self.structures = [p.structure for p in prepared]
         self.args = [p.arg() for p in prepared]
         self.structure: Structure | None = None
+        self.known: Known | None = None
 
     def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
         plan = plan_for(self.statement, self.args, self.sizes, values[0].dtype, self.out, values[0].device, self.loops)
         result, self.structure = plan([v.detach() for v in values])
         return result, self.structure
+
+
+class KnownGradient(NamedTuple):
+    """A gradient that was computed before: the key of its plan, its operands after what arrives, and a factor."""
+
+    key: tuple[Any, ...]
+    chosen: tuple[int, ...]
+    factor: float
+
+
+class Known:
+    """What is the same in all calls on the same patterns: the plan, and under which keys plans of gradients are kept.
+
+    The plans of gradients are in the cache, which may drop them.
+    """
+
+    def __init__(self, plan: AnyPlan, statement: Statement, sizes: dict[str, int]) -> None:
+        self.plan, self.statement, self.sizes = plan, statement, sizes
+        self.gradients: dict[int, KnownGradient] = {}
+
+
+class KnownCall:
+    """A call whose plan is known: as :class:`Call` otherwise."""
+
+    def __init__(self, known: Known, structures: Sequence[Structure | None]) -> None:
+        self.known, self.structures = known, structures
+        self.statement, self.sizes = known.statement, known.sizes
+        self.structure: Structure | None = None
+
+    def __call__(self, values: Sequence[Tensor]) -> tuple[Tensor, Structure | None]:
+        result, self.structure = self.known.plan(values)
+        return result, self.structure
+
+
+def followed(known: Known, values: Sequence[Tensor], structures: Sequence[Structure | None]) -> Any:
+    """Run a known plan, differentiably; return values and structure of the result."""
+    call = KnownCall(known, structures)
+    return _Einsum.apply(call, *values), call.structure
+
+
+def plan_key(
+    statement: Statement,
+    args: Sequence[Arg],
+    sizes: dict[str, int],
+    dtype: torch.dtype,
+    out: str | int | Format,
+    device: torch.device,
+    loops: Loops | None = None,
+) -> tuple[Any, ...]:
+    """Return the key under which the plan of a statement on these operands is kept."""
+    operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
+    return ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device, loops)
 
 
 def plan_for(
@@ -96,8 +151,7 @@ def plan_for(
     loops: Loops | None = None,
 ) -> AnyPlan:
     """Return the plan for a statement on these operands; it is kept as long as their structures live."""
-    operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
-    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device, loops)
+    key = plan_key(statement, args, sizes, dtype, out, device, loops)
     owners = tuple(a.structure for a in args if a.structure is not None)
     found: AnyPlan = PLANS.cached(key, lambda: new_plan(statement, args, sizes, dtype, out, device, loops), owners)
     return found
@@ -117,6 +171,8 @@ def new_plan(
         return Plan(statement, args, sizes, dtype, out, loops)
     if loops is not None:
         raise NotImplementedError(f"{loops}: loops are given by hand for CPUs alone; those of a GPU are always chosen")
+    if out == "dense" and elementwise.takes(statement, args, sizes, dtype):
+        return ElementwisePlan(statement, args, sizes, dtype)
     if isinstance(out, Format) and flattened(statement, args, sizes, out) is None:
         return JoinedPlan(statement, args, sizes, dtype, out)
     return GpuPlan(statement, args, sizes, dtype, out)
@@ -153,7 +209,7 @@ def _refused(call: Call, wanted: Sequence[int], dtype: torch.dtype) -> str | Non
 
 class _Einsum(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
+    def forward(ctx: Any, call: Call | KnownCall, *values: Tensor) -> Tensor:
         ctx.call = call
         ctx.save_for_backward(*values)
         result, ctx.structure = call(values)
@@ -161,9 +217,9 @@ class _Einsum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        call, values = ctx.call, ctx.saved_tensors
+        call, values, grad = ctx.call, ctx.saved_tensors, grad.contiguous()
         grads = [
-            gradient(call, values, grad.contiguous(), ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
+            gradient(call, values, grad, ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
             for k in range(len(values))
         ]
         return (None, *grads)
@@ -195,17 +251,42 @@ def backward_step(s: Statement, sparse: tuple[bool, ...], k: int) -> Backward | 
     )
 
 
-def gradient(call: Call, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int) -> Tensor:
+def gradient(
+    call: Call | KnownCall, values: Sequence[Tensor], grad: Tensor, structure: Structure | None, k: int
+) -> Tensor:
     """Gradient of one operand."""
+    # the structure of a result with its own pattern may be another object in each call
+    known = call.known if structure is None or any(structure is x for x in call.structures) else None
+    if known is not None and (found := _known_gradient(known, values, grad, k)) is not None:
+        return found
     s, step = call.statement, backward_step(call.statement, tuple(x is not None for x in call.structures), k)
     if step is None:
         return torch.zeros_like(values[k])
-    inputs = step.statement.inputs
     prepared = [Prepared(grad, structure, s.output)]
     prepared += [Prepared(values[j], call.structures[j], s.inputs[j]) for j in step.chosen]
-    found, _ = run(step.statement, prepared, call.sizes, step.out)
-    # an index that neither the slope nor the operand has was summed too, where an operand broadcasts
-    lost = math.prod(call.sizes[v] for v in s.summed if not any(v in group for group in (*inputs, s.inputs[k])))
-    if s.reduce == "mean":
-        return found * (lost / math.prod(call.sizes[v] for v in s.summed))
-    return found if lost == 1 else found * lost
+    made, _ = run(step.statement, prepared, call.sizes, step.out)
+    factor = _factor(s, step, call.sizes, k)
+    if known is not None:
+        args = [p.arg() for p in prepared]
+        key = plan_key(step.statement, args, call.sizes, grad.dtype, step.out, grad.device)
+        known.gradients[k] = KnownGradient(key, step.chosen, factor)
+    return made if factor == 1 else made * factor
+
+
+def _factor(s: Statement, step: Backward, sizes: dict[str, int], k: int) -> float:
+    """How often a term was counted: an index that neither slope nor operand has is summed, where others broadcast."""
+    groups = (*step.statement.inputs, s.inputs[k])
+    lost = math.prod(sizes[v] for v in s.summed if not any(v in group for group in groups))
+    return lost / math.prod(sizes[v] for v in s.summed) if s.reduce == "mean" else lost
+
+
+def _known_gradient(known: Known, values: Sequence[Tensor], grad: Tensor, k: int) -> Tensor | None:
+    """Run the plan of a gradient that an earlier call on the same patterns made; None if there is none."""
+    found = known.gradients.get(k)
+    if found is None or torch.is_grad_enabled():
+        return None
+    plan: AnyPlan | None = PLANS.get(found.key)
+    if plan is None:
+        return None
+    made, _ = plan([grad, *(values[j] for j in found.chosen)])
+    return made if found.factor == 1 else made * found.factor

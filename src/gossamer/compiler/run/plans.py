@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -29,6 +29,7 @@ from gossamer.compiler.run.design import Design
 from gossamer.compiler.run.explained import explained, stored
 from gossamer.compiler.run.flat import flattened
 from gossamer.compiler.run.kernel import kernel
+from gossamer.compiler.run.shortcut import shortcut
 from gossamer.compiler.run.tiling import chunks
 from gossamer.formats import Format, Structure
 
@@ -142,6 +143,9 @@ class Plan:
         self.joins = self.parts * math.prod(self.out_shape) * self.dtype.itemsize <= JOINED
         dense = self.out == "dense" and not self.like and self.out_perm is None and (self.parts < 2 or self.joins)
         self.quick = dense and small and self.as_they_are
+        self.shortcut: Callable[[Sequence[Tensor]], Tensor] | None = (
+            None  # made by the first call: it builds the kernel
+        )
         self.empty = START[statement.reduce] if (statement := self.statement).reduce in ("top", "bottom") else 0.0
         self.stored = [k for k, arg in enumerate(self.args) if not arg.stride]
         self.out_slot = self.slot[names.OUT]
@@ -163,7 +167,10 @@ class Plan:
                 if not values[k].is_contiguous():
                     break
             else:
-                return self._quickly(values), None
+                run = self.shortcut
+                if run is None:
+                    run = self.shortcut = shortcut(self)
+                return run(values), None
         pointers, ready = list(self.pointers), self.ready(values)
         for k, slot in enumerate(self.value_slots):
             pointers[slot] = ready[k].data_ptr()
@@ -175,23 +182,6 @@ class Plan:
             return self._pattern(pointers, threads, values[self.out])
         assert isinstance(self.out, Format)
         return assemble(self, pointers, threads)
-
-    def _quickly(self, values: Sequence[Tensor]) -> Tensor:
-        """Compute a small dense result from values as they are: what other calls need is left out."""
-        kernel, shape, pointers, first = self.kernel, self.out_shape, self.pointers.copy(), values[0]
-        for slot, value in zip(self.value_slots, values):  # noqa: B905 - the lengths are right, and asking takes time
-            pointers[slot] = value.data_ptr()
-        if first.dtype is self.dtype:
-            out = first.new_empty(*shape) if shape else first.new_empty(())  # half the time of torch.empty
-        else:
-            out = torch.empty(shape, dtype=self.dtype)
-        if not kernel.covers:
-            out.fill_(self.empty)
-        pointers[self.out_slot] = out.data_ptr()
-        threads = 1 if self.alone else min(torch.get_num_threads(), self.threads)
-        parts = self.parts or 4 * threads
-        kernel.fill(kernel.packed(kernel.pool, threads, parts, self.sizes_at, *pointers))
-        return out
 
     def ready(self, values: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the values as the kernel reads them: in the order of a repacked view, or copied along a loop."""

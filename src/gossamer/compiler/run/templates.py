@@ -49,6 +49,7 @@ class Template:
     def __init__(self, plan: Plan, args: Sequence[Arg]) -> None:
         own = copy.copy(plan)
         own.keep, own.arrays, own.places, own.pattern, own.kept = [], {}, None, None, 0
+        own.shortcut = None  # it has the pointers of the plan
         own.views = [None if v is None else v._replace(arrays={}) for v in plan.views]
         self.plan = own
         self.like = plan.out if plan.pattern is not None and isinstance(plan.out, int) else None
