@@ -17,6 +17,7 @@ only other library.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import time
@@ -47,6 +48,15 @@ PATTERNS = {
 _TURN, _MOST = 0.5e-3, 40  # seconds of a turn, and turns
 _PATIENCE, _QUICK = 0.8, 0.25  # seconds for each function
 OURS, TORCH, ORT, FLOAT = "ours, dense int8", "torch int8 dynamic", "onnxruntime int8", "torch float32"
+
+
+def keep_memory() -> None:
+    """Let malloc keep what is freed: else some of the interleaved calls need new pages for each result."""
+    trim_threshold, mmap_threshold = -1, -3  # numbers of glibc
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(trim_threshold, 1 << 30)
+        mallopt(mmap_threshold, 1 << 25)
 
 
 def timed(functions: dict[str, Callable[[], Any]], cpu: bool, patience: float) -> dict[str, float]:
@@ -220,18 +230,22 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--tokens", type=int, nargs="*", default=TOKENS)
     parser.add_argument("--quick", action="store_true", help="a third of the time for each layer")
+    parser.add_argument("--seconds", type=float, help="for each layer; 0.8 by default, 0.25 with --quick")
     parser.add_argument("--onnx", type=Path, help="folder of onnxruntime's models: read, or written where they are not")
     parser.add_argument("--out", type=Path, help="file for the results; results/int8.json if everything is measured")
     options = parser.parse_args()
     torch.manual_seed(0)
     native.load()
+    keep_memory()
     pairs: Any = [tuple(map(int, text.split("x"))) for text in options.shape or ()] or SHAPES
+    seconds = options.seconds or (_QUICK if options.quick else _PATIENCE)
     with TemporaryDirectory() as own:
         folder = options.onnx or Path(own)
         folder.mkdir(parents=True, exist_ok=True)
-        rows = run(pairs, options.threads, options.tokens, _QUICK if options.quick else _PATIENCE, folder)
+        rows = run(pairs, options.threads, options.tokens, seconds, folder)
     print(tables(rows))
-    everything = not (options.shape or options.quick) and options.threads == [1, 2] and tuple(options.tokens) == TOKENS
+    whole = options.threads == [1, 2] and tuple(options.tokens) == TOKENS
+    everything = whole and not (options.shape or options.quick or options.seconds)
     out = options.out or (Path(__file__).parent / "results" / "int8.json" if everything else None)
     if out is not None:
         text = ",\n".join(json.dumps(row) for row in rows)

@@ -1,4 +1,4 @@
-// int8 kernels: weights in their three forms, packed by plain loops; results against 64-bit integers.
+// int8 kernels: weights in their four forms, packed by plain loops; results against 64-bit integers.
 
 struct Int8Case {
   int64_t rows = 0, cols = 0;
@@ -41,6 +41,26 @@ static Int8Case int8_dense(int64_t rows, int64_t cols, std::vector<int8_t> dense
     for (int64_t k = 0; k < quads; k++)
       for (int64_t r = g; r < g + GROUP; r++)
         for (int64_t j = 4 * k; j < 4 * k + 4; j++) c.values.push_back(r < rows && j < cols ? dense[r * cols + j] : int8_t(0));
+  finish(c);
+  return c;
+}
+
+static Int8Case int8_bitmap(int64_t rows, int64_t cols, std::vector<int8_t> dense) {
+  Int8Case c;
+  c.rows = rows, c.cols = cols, c.dense = dense, c.a.kind = INT8_BITMAP;
+  c.pos.push_back(0);
+  for (int64_t g = 0; g < rows; g += GROUP) {
+    for (int64_t k = 0; k < (cols + 3) / 4; k++) {
+      uint64_t bits = 0;
+      for (int64_t i = 0; i < 64; i++) {
+        const int64_t r = g + i / 4, j = 4 * k + i % 4;
+        if (r < rows && j < cols && dense[r * cols + j]) bits |= uint64_t(1) << i, c.values.push_back(dense[r * cols + j]);
+      }
+      for (int i = 0; i < 8; i++) c.crd.push_back(uint8_t(bits >> 8 * i));
+    }
+    c.pos.push_back(int32_t(c.values.size()));
+  }
+  c.values.resize(c.values.size() + 64, 77);  // may be read, and must not count
   finish(c);
   return c;
 }
@@ -302,6 +322,7 @@ static void all_int8(const Int8Kernels& kernels) {
   std::vector<Int8Case> all;
   for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {16, 64}, {50, 131}, {65, 300}}) {
     all.push_back(int8_dense(rows, cols, int8_matrix(rows, cols, 1, 1, 1)));
+    for (unsigned one_in : {1u, 2u, 9u}) all.push_back(int8_bitmap(rows, cols, int8_matrix(rows, cols, 1, 1, one_in)));
     for (const auto& [stride, window] : std::vector<std::pair<int64_t, int64_t>>{{16, 64}, {40, 64}, {64, 64}, {8, 16}, {20, 32}})
       all.push_back(int8_lookup(rows, cols, int8_matrix(rows, cols, 1, 1, 3), 1, stride, window, 3));
     for (int64_t window : {16, 64})
@@ -312,8 +333,11 @@ static void all_int8(const Int8Kernels& kernels) {
   all.push_back(int8_lookup(800, 70, int8_matrix(800, 70, 1, 1, 9), 1, 2, 64, 2));  // two blocks of rows, two tiles
   all.push_back(int8_lookup(20, 70, std::vector<int8_t>(20 * 70), 1, 32, 64, 24));  // nothing is kept
   all.push_back(int8_lines(20, 70, std::vector<int8_t>(20 * 70), 32, 192));
+  all.push_back(int8_bitmap(20, 70, std::vector<int8_t>(20 * 70)));
+  all.push_back(int8_dense(80, 192, int8_matrix(80, 192, 1, 1, 1)));  // whole tiles of AMX
+  all.push_back(int8_bitmap(112, 128, int8_matrix(112, 128, 1, 1, 2)));
   for (const Int8Case& c : all)
-    for (int64_t tokens : {1, 2, 3, 5, 7, 9, 17, 25, 33, 50}) {
+    for (int64_t tokens : {1, 2, 3, 5, 7, 9, 16, 17, 25, 33, 50, 161}) {
       int8_product(kernels, c, tokens);
       if (tokens % 8 == 1) int8_types(kernels, c, tokens), int8_bad(kernels, c, tokens);
     }

@@ -16,7 +16,7 @@ using namespace gossamer;
 
 static uint32_t state = 1;
 static uint32_t next() { return state = state * 1664525u + 1013904223u, state >> 8; }
-static float number() { return float(next() % 2001) / 1000.0f - 1.0f; }
+static float number() { return float(next() % 2000) / 1000.0f - 0.9995f; }  // never 0: a kept 0 times an infinity is NaN
 
 struct Case {  // a dense matrix, and its packed rows
   int64_t rows = 0, cols = 0;
@@ -168,12 +168,20 @@ static double activated(double v, int64_t activation) {
   return activation == SILU ? v / (1 + std::exp(-v)) : v;
 }
 
-static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool wide) {
+// The number without the bits that bfloat16 hasn't.
+static float cut(float v) {
+  uint32_t bits;
+  memcpy(&bits, &v, 4), bits &= 0xFFFF0000u, memcpy(&v, &bits, 4);
+  return v;
+}
+
+// `halves`: x is bfloat16.
+static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool wide, bool halves = false) {
   const std::unique_ptr<float[]> x(new float[tokens * c.cols]), out(new float[tokens * c.rows]), bias(new float[c.rows]);
-  for (int64_t i = 0; i < tokens * c.cols; i++) x[i] = number();
+  for (int64_t i = 0; i < tokens * c.cols; i++) x[i] = halves ? cut(number()) : number();
   for (int64_t i = 0; i < c.rows; i++) bias[i] = number();
   const int64_t activation = cases % 4;
-  Product p{c.a, x.get(), c.cols, tokens, bias.get(), activation, out.get(), c.rows, wide};
+  Product p{c.a, x.get(), c.cols, tokens, bias.get(), activation, out.get(), c.rows, wide, nullptr, halves};
   const int64_t items = kernels.items(p), half = items / 2;
   kernels.product(p, 0, half), kernels.product(p, half, items);
   for (int64_t t = 0; t < tokens; t++)
@@ -188,11 +196,11 @@ static void product(const Kernels& kernels, const Case& c, int64_t tokens, bool 
 
 // A column that is not finite reaches the rows that keep something there, and no other: places without an entry are not
 // multiplied by what they name.
-static void infinite(const Kernels& kernels, const Case& c, int64_t tokens) {
+static void infinite(const Kernels& kernels, const Case& c, int64_t tokens, bool halves = false) {
   std::vector<float> x(tokens * c.cols, 1.0f), out(tokens * c.rows);
   const int64_t column = c.cols / 2, token = tokens - 1;
   x[token * c.cols + column] = INFINITY;
-  Product p{c.a, x.data(), c.cols, tokens, nullptr, NONE, out.data(), c.rows, false};
+  Product p{c.a, x.data(), c.cols, tokens, nullptr, NONE, out.data(), c.rows, false, nullptr, halves};
   kernels.product(p, 0, kernels.items(p));
   for (int64_t t = 0; t < tokens; t++)
     for (int64_t r = 0; r < c.rows; r++) {
@@ -245,12 +253,17 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_crew.h"
 
+#include "core_attention.h"
+
 int main() {
   all_jobs();
-  for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi"})
+  for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
 #if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512
   if (int8_kernels_named("avx512vnni")) all_int8(int8_avxvnni);
+#endif
+#if defined(EMULATED_TILES)
+  if (int8_kernels_named("avx512vbmi") && !int8_kernels_named("amx")) all_int8(int8_amx);
 #endif
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);
@@ -258,6 +271,7 @@ int main() {
     all_blocks(*kernels);
     conversions(*kernels);
     all_images(*kernels);
+    all_attention(*kernels);
     std::vector<Case> all;
     all.push_back(any_pattern(1, 1, 16, 128, 1));
     all.push_back(any_pattern(50, 131, 32, 128, 4));
@@ -285,7 +299,9 @@ int main() {
         product(*kernels, small, tokens, false);
         product(*kernels, small, tokens, true);
         product(*kernels, half, tokens, false);
+        product(*kernels, half, tokens, true, true);
         infinite(*kernels, c, tokens);
+        infinite(*kernels, half, tokens, true);
         infinite_sample(*kernels, c, tokens);
       }
       infinite_sample(*kernels, c, 0);

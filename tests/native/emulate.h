@@ -68,6 +68,7 @@ struct Later {
 
 struct Block {
   Index index;
+  unsigned rank;  // in its cluster
   std::vector<unsigned char> kept;  // shared memory, while another block runs
   std::map<unsigned, Barrier> barriers;
   std::map<unsigned, Meeting> meetings;
@@ -109,10 +110,13 @@ inline void yield() { swapcontext(&self->context, &scheduler); }
   for (;;) yield();
 }
 
+// Where shared memory of the block begins. In a cluster, bits from 24 on are the rank of the block, as on a GPU.
+inline unsigned base() { return BASE + (self->block->rank << 24); }
+
 inline unsigned char* at(unsigned address, unsigned bytes, unsigned aligned) {
   if (address % aligned) fail("shared memory at " + std::to_string(address) + " is not aligned to " + std::to_string(aligned));
-  if (address < BASE || address + bytes > BASE + shared_bytes) fail("shared memory ends before " + std::to_string(address + bytes));
-  return memory + (address - BASE);
+  if (address < base() || address + bytes > base() + shared_bytes) fail("no shared memory of this block at " + std::to_string(address) + " .. " + std::to_string(address + bytes));
+  return memory + (address - base());
 }
 
 inline void do_later(unsigned long long time, std::function<void()> act) {
@@ -234,7 +238,7 @@ const char* run(void (*function)(A...), const char* buffer, const int* offsets, 
         for (unsigned b = 0; b < blocks; b++) {
           cluster.push_back(std::make_unique<Block>());
           Block* block = cluster.back().get();
-          block->index = {x + b, y, z};
+          block->index = {x + b, y, z}, block->rank = b;
           block->kept.assign(shared, 0xff);  // what was never written is no number
           for (unsigned t = 0; t < threads; t++) {
             fibers.push_back(std::make_unique<Fiber>());
@@ -258,7 +262,7 @@ const char* run(void (*function)(A...), const char* buffer, const int* offsets, 
 struct Nothing {};
 inline void __syncthreads() { emulated::meet(emulated::self->block->meetings[0], blockDim.x, threadIdx.x, Nothing{}); }
 inline void __syncwarp(unsigned = ~0u) { emulated::meet_warp(Nothing{}); }
-inline unsigned long long __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - memory + BASE; }
+inline unsigned long long __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - memory + emulated::base(); }
 inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
 inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
 template <class T> T __ldg(const T* p) { return *p; }

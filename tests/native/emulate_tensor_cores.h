@@ -111,17 +111,19 @@ template <bool WHOLE> void copy16(unsigned to, const void* from, int bytes) {
   if ((uintptr_t)from % 16) fail("cp.async from an address that is no multiple of 16");
   if (WHOLE) bytes = 16;
   self->copied = std::max(self->copied, soon());
+  unsigned char* const place = memory + (to - base());
   do_later(self->copied, [=] {
-    std::memcpy(memory + (to - BASE), from, bytes);
-    std::memset(memory + (to - BASE) + bytes, 0, 16 - bytes);
+    std::memcpy(place, from, bytes);
+    std::memset(place + bytes, 0, 16 - bytes);
   });
 }
 inline void bulk_copy(unsigned to, const void* from, int bytes, unsigned bar) {
   at(to, bytes, 16);
-  if ((uintptr_t)from % 16 || bytes % 16) fail("a bulk copy of no multiple of 16");
+  if ((uintptr_t)from % 16 || bytes % 16 || bytes <= 0) fail("a bulk copy of no multiple of 16");
   Barrier* b = &barrier(bar);
+  unsigned char* const place = memory + (to - base());
   do_later(soon(), [=] {
-    std::memcpy(memory + (to - BASE), from, bytes);
+    std::memcpy(place, from, bytes);
     b->bytes -= bytes;
     complete(*b);
   });
@@ -158,6 +160,16 @@ inline void ldmatrix(unsigned (&r)[4], unsigned from) {
   auto all = meet_warp(from);
   for (int i = 0; i < 4; i++) r[i] = loaded<unsigned>(brought<unsigned>(all, i * 8 + (lane() >> 2)) + (lane() & 3) * 4);
 }
+inline void ldmatrix_turned(unsigned (&r)[4], unsigned from) {
+  auto all = meet_warp(from);
+  unsigned g = lane() >> 2, t = lane() & 3;
+  for (int i = 0; i < 4; i++) {
+    r[i] = 0;
+    for (int e = 0; e < 2; e++)
+      r[i] |= unsigned(loaded<unsigned short>(brought<unsigned>(all, i * 8 + 2 * t + e) + g * 2)) << (16 * e);
+  }
+}
+inline float exp2_of(float f) { return std::exp2(f); }
 template <bool TURN> void stmatrix(unsigned to, const unsigned (&w)[4]) {
   at(to, 16, 16);
   auto all = meet_warp(to);
@@ -179,12 +191,13 @@ inline void tensor_load(unsigned to, const void* map, int x, int y, unsigned bar
   int lines = place.lines;
   at(to, lines * 128, 1024);
   Barrier* b = &barrier(bar);
+  unsigned char* const box = memory + (to - base());
   do_later(soon(), [=] {
     for (int r = 0; r < lines; r++)
       for (int c = 0; c < 64; c++) {
         unsigned short e = 0;
         if (y + r < place.height && x + c < place.width) std::memcpy(&e, (char*)place.matrix + (y + r) * place.line + (x + c) * 2, 2);
-        std::memcpy(memory + (to - BASE) + r * 128 + (((c / 8) ^ (r & 7)) << 4) + c % 8 * 2, &e, 2);
+        std::memcpy(box + r * 128 + (((c / 8) ^ (r & 7)) << 4) + c % 8 * 2, &e, 2);
       }
     b->bytes -= lines * 128;
     complete(*b);
@@ -195,6 +208,7 @@ inline void tensor_store(const void* map, int x, int y, unsigned from) {
   std::memcpy(&place, map, sizeof place);
   at(from, place.lines * 128, 1024);
   Fiber* fiber = self;
+  const unsigned char* const box = memory + (from - base());
   size_t number = fiber->stored.size();
   fiber->stored.push_back(false);
   do_later(now + 1 + chance() % 64, [=] {  // late: who writes there before it was read is found out
@@ -202,7 +216,7 @@ inline void tensor_store(const void* map, int x, int y, unsigned from) {
       for (int c = 0; c < 64; c++)
         if (y + r < place.height && x + c < place.width) {
           unsigned off = r * 128 + (((c / 8) ^ (r & 7)) << 4) + c % 8 * 2;
-          std::memcpy((char*)place.matrix + (y + r) * place.line + (x + c) * 2, memory + (from - BASE) + off, 2);
+          std::memcpy((char*)place.matrix + (y + r) * place.line + (x + c) * 2, box + off, 2);
         }
     fiber->stored[number] = true;
   });
@@ -216,7 +230,7 @@ inline float4 load_at(unsigned from, int rank) {
   Block* other = cluster[rank].get();
   at(from, 16, 16);
   float4 f;
-  std::memcpy(&f, other == resident ? memory + (from - BASE) : other->kept.data() + (from - BASE), 16);
+  std::memcpy(&f, (other == resident ? memory : other->kept.data()) + (from - base()), 16);
   return f;
 }
 
@@ -293,7 +307,7 @@ template <int TURN> float of_b(unsigned long long desc, int k, int token) {
                         : start + token / 8 * stride + token % 8 * 128 + k * BYTES;
   place ^= (place >> 7 & 7) << 4;
   unsigned short e = 0;
-  std::memcpy(&e, memory + (place - BASE), BYTES);
+  std::memcpy(&e, memory + (place - BASE), BYTES);  // a descriptor has 18 bits of the address: none of the rank
   return operand(e);
 }
 

@@ -14,6 +14,7 @@ from gossamer.native.recipe import flags, units
 HERE = Path(__file__).parent
 CPU = Path("/proc/cpuinfo")
 HAS_AVXVNNI = CPU.exists() and "avx_vnni" in CPU.read_text()
+HAS_TILES = CPU.exists() and "amx_int8" in CPU.read_text()
 SANITIZE = ["-std=c++17", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wall", "-Wextra"]
 QUIET = [
     "-Wno-psabi",
@@ -33,6 +34,9 @@ def build(command, machine, folder, link=()):
         same = ["-mavx512f", "-mavx512vl", "-mavx512vnni"]
         parts["int8_avxvnni"] = source, [*(flag for flag in own if flag != "-DAVXVNNI"), *same]
         defined = ["-DEMULATED_AVXVNNI"]
+    if "int8_amx" in parts and not HAS_TILES:  # tested with tiles that are arrays
+        parts["int8_amx"][1].append("-DEMULATED_TILES")
+        defined.append("-DEMULATED_TILES")
     parts["test"] = (HERE / "core_test.cpp", [f"-I{parts['dispatch'][0].parent}", *defined])
 
     def one(item):

@@ -50,11 +50,18 @@ MANY_8BIT = [
 ]
 QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
 BITMAP = {
-    arch: [bitmap_plan.product(n, rows, 4096, 2100, capability, n % 2, 0, 132).macros for n, rows in sizes]
-    for arch, capability, sizes in (("80", (8, 0), [(8, 64)]), ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096)]))
+    arch: [bitmap_plan.product(n, rows, 4096, 2112, capability, n % 2, 0, 132).macros for n, rows in sizes]
+    for arch, capability, sizes in (
+        ("80", (8, 0), [(8, 64)]),
+        ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096), (8, 14336)]),
+    )
 }
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
+    "attention.cu": {
+        "80": [{"ELEMENT": 0, "WIDTH": 128, "HIGH": 1, "PARTS": 0}],
+        "90a": [{"ELEMENT": 1, "WIDTH": width, "HIGH": 2, "PARTS": 1} for width in (16, 64)],
+    },
     "csr.cu": {a: [{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))] for a in ("80", "90a")},
     "transpose.cu": {"90a": [{"ELEMENT": 0}, {"ELEMENT": 2}]},
     "vnm_any.cu": {"80": ELEMENTS},
@@ -62,6 +69,12 @@ BUILDS = {
     "vnm_compact.cu": {"90a": ELEMENTS},
     "bitmap.cu": BITMAP,
     "bitmap_dense.cu": {"80": ELEMENTS},
+    "choose.cu": {
+        "80": [
+            {"ITEM": i, "ELEMENT": 2, "KEPT": n, "GROUP": m}
+            for i, n, m in ((2, 2, 4), (4, 2, 4), (8, 1, 4), (4, 2, 16))
+        ]
+    },
     "clear.cu": {"80": [{"ITEM": item, "ELEMENT": 2} for item in (2, 4, 8)]},
     "quantize.cu": {"90a": QUANTIZE},
     "transposable.cu": {"80": [{"ELEMENT": 2}]},

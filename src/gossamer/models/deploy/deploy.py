@@ -16,6 +16,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
+from gossamer.models.deploy.attention import replace_attention
 from gossamer.models.deploy.compare import difference
 from gossamer.models.deploy.graph import fuse
 from gossamer.models.deploy.inputs import Call, as_call, check_free, free, inputs_of
@@ -142,6 +143,7 @@ def _exported(plain: nn.Module, call: Call, dynamic: Sequence[int]) -> ExportedP
     try:
         graph = export(plain).module(check_guards=False)
         fuse(graph)
+        replace_attention(graph)
         return export(graph).run_decompositions()
     except Exception as error:
         raise DeployError(f"{type(plain.model).__name__} can't be exported by torch.export: {error}") from error

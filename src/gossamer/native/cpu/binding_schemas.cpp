@@ -19,6 +19,7 @@ int32_t aoti_torch_library_def(TorchLibrary*, const char* schema);
 #define BLOCKS "Tensor pos, Tensor crd, Tensor values, Tensor x, Tensor? bias, int rows, int cols, int activation) -> Tensor"
 
 static const char* const SCHEMAS[] = {
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, float scale) -> Tensor",
     "int8_linear(Tensor weight, Tensor x, Tensor? bias, int rows, int activation) -> Tensor",
     "int8_linear_ranged(Tensor weight, Tensor x, Tensor? bias, Tensor? x_scale, Tensor? x_zero, Tensor? out_scale, "
     "Tensor? out_zero, int rows, int activation, int out) -> Tensor",

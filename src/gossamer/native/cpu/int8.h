@@ -7,7 +7,7 @@
 // any order: for any number of threads, tokens and instruction sets. q ends at 254 and not at 255, so that q - 127 is a
 // signed byte with a negative, which AVX2 without VNNI needs (int8_vec.h); it costs 0.4 % of the resolution.
 //
-// Three ways to store a weight:
+// Four ways to store a weight:
 //
 // DENSE. Sixteen rows are a group. values[group][column / 4][row % 16][column % 4], padded with zeros.
 //
@@ -26,6 +26,10 @@
 // u = (block of rows * tiles + tile) * block / 4 + i  hold a block of each of its four rows: row[4 * u + r] of the block of
 // rows, crd[step][r] the column of blocks in the tile, values[step][r][4].
 //
+// BITMAP (any pattern). The values of DENSE that the pattern keeps, in the same order, and a bit for each position:
+// crd[group][column / 4] are 64 bits, bit 4 * (row % 16) + column % 4. The values of a group begin at values[pos[group]];
+// behind the last one are 64 bytes more, which may be read. `steps` is the number of values.
+//
 // A DENSE weight with masked == 1 carries its mask in crd, a bit for each position, each row from a new byte on: no kernel
 // reads it. x_scale, the bits of a float, and x_zero are the range of activations where it is fixed; x_scale 0: it is not.
 //
@@ -43,7 +47,7 @@ namespace gossamer {
 constexpr int64_t HEAD = 0x3130386574687367;  // a weight in eight bits, version 1
 constexpr int64_t WINDOW = 64, GROUP = 16, BLOCK = 768, MOST_COLS = 65536;
 
-enum Int8Kind : int64_t { INT8_DENSE = 0, INT8_LOOKUP = 1, INT8_LINES = 2 };
+enum Int8Kind : int64_t { INT8_DENSE = 0, INT8_LOOKUP = 1, INT8_LINES = 2, INT8_BITMAP = 3 };
 enum Number : int64_t { NUMBER_FLOAT = 0, NUMBER_BF16 = 1, NUMBER_UINT8 = 2 };
 
 struct Int8Weight {
@@ -65,7 +69,7 @@ struct Int8Weight {
   float x_scale;         // 0: each token has its own range
   int32_t x_zero;
 
-  int64_t places() const { return kind == INT8_LINES ? 4 : WINDOW / wide; }  // of crd in a step
+  int64_t places() const { return kind == INT8_LINES ? 4 : WINDOW / wide; }  // of crd in a step; not of BITMAP
   int64_t quads() const { return (cols + 3) / 4; }
   int64_t units() const {  // of rows, which no two items of work share
     const int64_t each = kind == INT8_LINES ? block : GROUP * (kind == INT8_LOOKUP ? tall : 1);
@@ -73,6 +77,7 @@ struct Int8Weight {
   }
   int64_t windows() const { return cols <= window ? 1 : (cols - window + stride - 1) / stride + 1; }
   int64_t tiles() const {
+    if (kind == INT8_BITMAP) return 1;
     const int64_t all = kind == INT8_LINES ? quads() : windows();
     return all ? (all + lines - 1) / lines : 1;
   }
@@ -121,7 +126,7 @@ struct Int8Kernels {
 
 extern const Int8Kernels int8_baseline;
 #if defined(__x86_64__)
-extern const Int8Kernels int8_avx2, int8_avxvnni, int8_avx512vnni, int8_avx512vbmi;
+extern const Int8Kernels int8_avx2, int8_avxvnni, int8_avx512vnni, int8_avx512vbmi, int8_amx;
 #endif
 const Int8Kernels& int8_kernels();                             // the best that this processor runs
 const Int8Kernels* int8_kernels_named(const char* name);       // null: not here

@@ -17,6 +17,9 @@
 #pragma GCC target("avxvnni")
 #endif
 #endif
+#if defined(AMX) && (defined(EMULATED_TILES) || (defined(__clang__) ? __clang_major__ >= 12 : __GNUC__ >= 11))
+#define HAVE_TILES  // else the assembler may not know them, and this builds the same as for AVX-512 VBMI
+#endif
 
 #include "int8.h"
 #include "rows.h"
@@ -39,16 +42,33 @@ namespace ISA {
 
 #include "int8_lookup.h"
 
+#include "int8_bitmap.h"
+
 #include "int8_dense.h"
 
 #include "int8_lines.h"
 
-constexpr int MOST_TOKENS = 48;  // of a set
+constexpr int MOST_TOKENS = 256;  // of a set
+
+struct Set {  // some tokens in eight bits
+  int64_t token, tokens;
+  const uint8_t* q;
+  int64_t pitch;
+  float scale[MOST_TOKENS];
+  int32_t zero[MOST_TOKENS];
+};
+
+#if defined(HAVE_TILES)
+#include "int8_tiles.h"
+#endif
 
 // Tokens whose activations are made ready at once.
 static int64_t set_of(const Int8Product& p) {
   constexpr bool wide = WIDTH == 16;
-  if (p.a.kind == INT8_DENSE) return wide ? 48 : 16;
+#if defined(HAVE_TILES)
+  if (by_tiles(p)) return p.tokens <= 16 ? 16 : TILE_SET;
+#endif
+  if (p.a.kind == INT8_DENSE || p.a.kind == INT8_BITMAP) return wide ? 48 : 16;
   if (p.a.kind == INT8_LINES) return wide && p.tokens > 16 ? 32 : 16;
   if (p.a.tall == 4) return wide ? 12 : 2;
   if (!wide) return 4;
@@ -60,14 +80,6 @@ static int64_t items(const Int8Product& p) {
   const int64_t n = set_of(p);
   return (p.tokens + n - 1) / n * p.a.units();
 }
-
-struct Set {  // some tokens in eight bits
-  int64_t token, tokens;
-  const uint8_t* q;
-  int64_t pitch;
-  float scale[MOST_TOKENS];
-  int32_t zero[MOST_TOKENS];
-};
 
 template <int T, int TALL, int K>
 static bool lookup_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1, uint8_t* room) {
@@ -104,16 +116,17 @@ template <int TALL> static bool lookup_any(const Int8Product& p, const Set& s, i
   return lookup_by<TALL, 4>(p, s, g0, g1, room);
 }
 
-static bool dense_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1) {
+static bool dense_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1, int8_t* room) {
   bool good = true;
   for (int64_t g = g0; g < g1;) {
     const int64_t some = WIDTH == 16 && g + 2 <= g1 ? 2 : 1;
+    const Panel values = panel_of<1>(p.a, g, some, room);
     for (int64_t t = 0; t < s.tokens;) {
       const int64_t left = s.tokens - t;
       const uint8_t* q = s.q + t * s.pitch;
       const auto run = [&](auto groups, auto count) __attribute__((always_inline)) {
         constexpr int G = decltype(groups)::value, T = decltype(count)::value;
-        good &= dense_tokens<G, T>(p, g, s.token + t, left < T ? left : T, q, s.pitch, s.scale + t, s.zero + t);
+        good &= dense_tokens<G, T>(p, values, g, s.token + t, left < T ? left : T, q, s.pitch, s.scale + t, s.zero + t);
         t += T;
       };
       const auto tokens = [&](auto groups) __attribute__((always_inline)) {
@@ -136,21 +149,36 @@ static bool dense_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1
   return good;
 }
 
+// Bytes that a set of n tokens needs beside its activations.
+static int64_t room_of(const Int8Product& p, int64_t n, int64_t pitch) {
+  const Int8Weight& a = p.a;
+#if defined(HAVE_TILES)
+  if (by_tiles(p)) return tile_room(a);
+#endif
+  if (a.kind == INT8_DENSE) return 0;
+  if (a.kind == INT8_BITMAP) return 2 * a.quads() * WINDOW;
+  if (a.kind == INT8_LINES) return pitch * n + (a.block + 16) * n * 4;
+  return a.windows() * n * WINDOW + BLOCK * n * 4;
+}
+
 // Item i: set of tokens i / units, unit of rows i % units. Neighbours share a set.
 static bool product(const Int8Product& p, int64_t begin, int64_t end) {
   const Int8Weight& a = p.a;
   const int64_t units = a.units(), n = set_of(p), pitch = (a.cols + 63) / 64 * 64 + 64;
   const int64_t rows = (n + 15) / 16 * 16 * pitch;  // T of some kernel, at most
-  const int64_t panel = a.kind == INT8_LOOKUP ? a.windows() * n * WINDOW : a.kind == INT8_LINES ? pitch * n : 0;
-  const int64_t sums = a.kind == INT8_LOOKUP ? BLOCK * n * 4 : a.kind == INT8_LINES ? (a.block + 16) * n * 4 : 0;
-  uint8_t *q = (uint8_t*)scratch(rows + panel + sums + 256), *room = q + rows;
+  const int64_t room_bytes = room_of(p, n, pitch);
+  uint8_t *q = (uint8_t*)scratch(rows + room_bytes + 256), *room = q + rows;
   bool good = true;
   while (begin < end) {
     const int64_t at = begin / units, first = begin % units, last = end - at * units < units ? end - at * units : units;
     Set s;
     s.token = at * n, s.tokens = p.tokens - s.token < n ? p.tokens - s.token : n, s.q = q, s.pitch = pitch;
     quantize_tokens<OFFSET>(p, a.cols, s.token, s.tokens, q, pitch, s.scale, s.zero);
-    if (a.kind == INT8_DENSE) good &= dense_set(p, s, first, last);
+#if defined(HAVE_TILES)
+    if (by_tiles(p)) good &= tile_any(p, s, first, last, (int8_t*)room);
+    else
+#endif
+    if (a.kind == INT8_DENSE || a.kind == INT8_BITMAP) good &= dense_set(p, s, first, last, (int8_t*)room);
     else if (a.kind == INT8_LINES)
       good &= n == 32 ? lines_tokens<2>(p, first, last, s.token, s.tokens, q, pitch, s.scale, s.zero, room)
                       : lines_tokens<1>(p, first, last, s.token, s.tokens, q, pitch, s.scale, s.zero, room);

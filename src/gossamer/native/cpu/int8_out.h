@@ -67,7 +67,7 @@ __attribute__((noinline)) static bool put_any(const Int8Product& p, const RowsOu
   return good;
 }
 
-// float32 of sixteen whole rows, with an activation; a function of its own, so that the products stay small.
+// float32 of sixteen whole rows; a function of its own, so that the products stay small.
 template <int ACTIVATION>
 __attribute__((noinline)) static void put_active(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
                                                  int64_t tokens, const float* x_scale, const int32_t* zero) {
@@ -78,6 +78,17 @@ __attribute__((noinline)) static void put_active(const Int8Product& p, const Row
 #pragma GCC unroll 4
     for (int i = 0; i < PARTS; i++) store<WIDTH>(out + i * WIDTH, activated<WIDTH, ACTIVATION>(v[i]));
   }
+}
+
+// Sums [tokens, GROUP] of sixteen rows.
+INLINE bool put_sums(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token, int64_t tokens, const float* x_scale,
+                     const int32_t* zero) {
+  if (p.out_type != NUMBER_FLOAT || r.count != GROUP) return put_any(p, r, sums, token, tokens, x_scale, zero);
+  if (p.activation == NONE) put_active<NONE>(p, r, sums, token, tokens, x_scale, zero);
+  else if (p.activation == GELU) put_active<GELU>(p, r, sums, token, tokens, x_scale, zero);
+  else if (p.activation == SILU) put_active<SILU>(p, r, sums, token, tokens, x_scale, zero);
+  else put_active<RELU>(p, r, sums, token, tokens, x_scale, zero);
+  return true;
 }
 
 // Sixteen rows from `row` on, of T tokens, of which there are `tokens`.
@@ -99,12 +110,5 @@ INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_
   alignas(64) int32_t n[T * GROUP];
 #pragma GCC unroll 24
   for (int t = 0; t < T; t++) store_sums(n + t * GROUP, sums[t]);
-  const int64_t some = tokens < T ? tokens : T;
-  if (p.out_type == NUMBER_FLOAT && r.count == GROUP && p.activation) {
-    if (p.activation == GELU) put_active<GELU>(p, r, n, token, some, x_scale, zero);
-    else if (p.activation == SILU) put_active<SILU>(p, r, n, token, some, x_scale, zero);
-    else put_active<RELU>(p, r, n, token, some, x_scale, zero);
-    return true;
-  }
-  return put_any(p, r, n, token, some, x_scale, zero);
+  return put_sums(p, r, n, token, tokens < T ? tokens : T, x_scale, zero);
 }

@@ -8,11 +8,12 @@ namespace gossamer {
 static int64_t padded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static const char* wrong_sizes(const Int8Weight& a) {
-  if (a.kind < INT8_DENSE || a.kind > INT8_LINES) return "kind must be 0 dense, 1 lookup or 2 lines";
+  if (a.kind < INT8_DENSE || a.kind > INT8_BITMAP) return "kind must be 0 dense, 1 lookup, 2 lines or 3 bitmap";
   if (a.rows < 0 || a.rows > int64_t(1) << 31) return "rows must lie in 0 .. 2^31";
   if (a.cols < 0 || a.cols > MOST_COLS) return "cols must lie in 0 .. 65536";
   if (a.steps < 0 || a.steps > int64_t(1) << 31) return "steps must lie in 0 .. 2^31";
   if (a.kind == INT8_DENSE) return a.steps ? "a dense weight has no steps" : nullptr;
+  if (a.kind == INT8_BITMAP) return nullptr;
   if (a.lines < 1 || a.lines > 254) return "lines must lie in 1 .. 254";
   if (a.kind == INT8_LINES) return a.block < 16 || a.block > 256 || a.block % 16 ? "a block must have 16, 32 .. 256 rows" : nullptr;
   if ((a.tall != 1 && a.tall != 4) || (a.wide != 1 && a.wide != 4)) return "tall and wide must be 1 or 4";
@@ -36,10 +37,12 @@ const char* int8_weight(const uint8_t* data, int64_t size, Int8Weight* to) {
   memcpy(&a.x_scale, &bits, 4), a.x_zero = int32_t(head[12]);
   const bool fixed = bits >= 0x00800000 && bits < 0x7F800000;  // a positive normal number
   if (head[11] != bits || (bits && !fixed) || head[12] < 0 || head[12] > 254) return "the range of activations must have a positive normal scale, and a zero in 0 .. 254";
-  const bool dense = a.kind == INT8_DENSE, lines = a.kind == INT8_LINES;
-  const int64_t parts = dense ? 0 : a.parts(), crd = dense ? head[10] * a.rows * ((a.cols + 7) / 8) : a.steps * a.places();
-  const int64_t values = dense ? a.units() * GROUP * a.quads() * 4 : a.steps * (lines ? 16 : WINDOW * a.tall);
-  const int64_t sizes[6] = {a.rows * 4, a.rows * 4, dense ? 0 : (parts + 1) * 4, crd, lines ? parts * 4 : a.steps, values};
+  const bool dense = a.kind == INT8_DENSE, lines = a.kind == INT8_LINES, bitmap = a.kind == INT8_BITMAP;
+  const int64_t parts = dense ? 0 : a.parts(), per_step = lines ? 16 : WINDOW * a.tall;
+  const int64_t crd = dense ? head[10] * a.rows * ((a.cols + 7) / 8) : bitmap ? a.units() * a.quads() * 8 : a.steps * a.places();
+  const int64_t values = dense ? a.units() * GROUP * a.quads() * 4 : bitmap ? a.steps + WINDOW : a.steps * per_step;
+  const int64_t line = lines ? parts * 4 : bitmap ? 0 : a.steps;
+  const int64_t sizes[6] = {a.rows * 4, a.rows * 4, dense ? 0 : (parts + 1) * 4, crd, line, values};
   const uint8_t *at[6], *end = data + sizeof head;
   int64_t all = sizeof head;
   for (int i = 0; i < 6; i++) at[i] = end, end += padded(sizes[i]), all += padded(sizes[i]);

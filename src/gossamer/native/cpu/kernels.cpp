@@ -25,6 +25,8 @@ namespace ISA {
 
 #include "strip.h"
 
+#include "half_strip.h"
+
 #include "product.h"
 
 #include "regular.h"
@@ -37,6 +39,8 @@ namespace ISA {
 
 #include "convert.h"
 
+#include "attend.h"
+
 #include "block_lanes.h"
 
 #include "block_product.h"
@@ -46,10 +50,10 @@ namespace ISA {
 constexpr int W = WIDTH;                // tokens in a vector
 constexpr int R = WIDTH == 16 ? 4 : 2;  // rows at a time: R * T sums, and T + 1 more registers
 
-// Tokens of a panel. On Zen 4 the loop alone was equally fast with 32 and 64, and 32 leave more of the caches. On Intel
-// (two FMAs a cycle, one of them on the port of the permutes) 64 should be better, 4 of 5 slots for FMAs against 2 of 3:
-// reckoned, not measured, so it is not the default. GOSSAMER_PANEL=64 tries it.
+// Tokens of a panel. On Zen 4 the loop alone was equally fast with 32 and 64, and 32 leave more of the caches. On Intel 64
+// are faster (dispatch.cpp, wide_panels).
 static int64_t panel_tokens(const Product& p) {
+  if (by_half_dots(p)) return 2 * W;
   if (by_sixteen(W, p.a.window, p.a.per)) return W;
   return W == 16 && !p.wide ? 2 * W : 4 * W;
 }
@@ -122,6 +126,6 @@ static void sample(const Sample& p, int64_t begin, int64_t end) {
 #define TEXT(a) TEXT_(a)
 extern const Kernels JOIN(kernels_, ISA);
 const Kernels JOIN(kernels_, ISA) = {TEXT(ISA), WIDTH, ISA::items, ISA::product, ISA::sample, ISA::pad,
-                                   {ISA::block_items, ISA::block_product, ISA::block_sample}, ISA::widen, ISA::narrow};
+                                   {ISA::block_items, ISA::block_product, ISA::block_sample}, ISA::attend_items, ISA::attend, ISA::widen, ISA::narrow};
 
 }  // namespace gossamer

@@ -34,13 +34,18 @@ constexpr int64_t WHOLE = int64_t(1) << 40;  // more steps than a tile has: it i
 
 // `fresh`: these rows were not read before in this call, so their values are asked for one group ahead (1.4 times as fast
 // at 16 tokens of n:m, 1.2 times at 32, when the weight is not in the second-level cache; 3 % slower when it is).
-template <int W, int T, int R, bool NEAR, class V>
-static void multiply_tile(const Rows& a, int64_t b, int64_t k, const float* panel, float* sums, bool fresh) {
+template <int W, int T, int R, bool NEAR, class V, class X>
+static void multiply_tile(const Rows& a, int64_t b, int64_t k, const X* panel, float* sums, bool fresh) {
   constexpr int N = T * W;
   const int64_t groups = a.groups();
   const auto rows = [&](const int32_t* row, int64_t place, int64_t steps, auto back) __attribute__((always_inline)) {
     Vec<W> acc[R][T];
     const V* v = a.first_value<V>() + place;
+#if defined(HALF_DOTS)
+    if constexpr (std::is_same<X, uint16_t>::value)
+      half_strip<R, false, back.value>((const uint16_t*)v, a.crd + place, steps, panel, panel + a.tile * N, 0, WHOLE, acc);
+    else
+#endif
     if constexpr (NEAR) near_strip<W, T, R>(v, a.crd + place / LANES / 2 * LANES + place % LANES, steps, panel, acc);
     else strip<W, T, R, false, back.value>(v, a.crd + place, steps, panel, 0, WHOLE, 0, acc);
 #pragma GCC unroll 16
@@ -99,8 +104,16 @@ static void multiply_tokens(const Product& p, int64_t first, int64_t tokens, int
                       : pack_panel<W, T>(p.x + first * p.ldx, p.ldx, tokens, k * a.tile, a.width(k), panels + k * panel);
     memset(panels + k * panel + a.width(k) * N, 0, (a.tile + 1 - a.width(k)) * N * sizeof(float));
   }
+#if defined(HALF_DOTS)
+  const bool dots = N == 32 && by_half_dots(p);
+  for (int64_t k = 0; dots && k < tiles; k++) narrow_lines(panels + k * panel, a.lines());
+#endif
   const auto tile = [&](int64_t b, int64_t k, auto value) {
     using V = decltype(value);
+#if defined(HALF_DOTS)
+    if constexpr (N == 32 && W == 16 && std::is_same<V, Bf16>::value)
+      if (dots) return multiply_tile<W, T, 8, false, V>(a, b, k, (const uint16_t*)(panels + k * panel), sums, fresh);
+#endif
     const float* from = panels + k * panel;
     if (!a.near()) multiply_tile<W, T, R, false, V>(a, b, k, from, sums, fresh);
     else if (finite) multiply_tile<W, T, R < 4 ? R : 4, true, V>(a, b, k, from, sums, fresh);  // a pointer for each row

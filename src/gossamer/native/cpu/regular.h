@@ -29,11 +29,17 @@
 // long as it is finite. Packing says whether all are; if not, such places are left out one by one.
 
 // R rows of a tile: what was there before, if anything, and what the tile adds.
-template <int W, int T, int R, bool NIBBLES, bool BACK, class V>
-INLINE void regular_rows(const Rows& a, int64_t place, int64_t steps, int64_t ahead, const float* panel,
+template <int W, int T, int R, bool NIBBLES, bool BACK, class V, class X>
+INLINE void regular_rows(const Rows& a, int64_t place, int64_t steps, int64_t ahead, const X* panel, const X* zeros,
                          const float* before, Vec<W> (&acc)[R][T]) {
   const uint8_t* c = a.crd + (NIBBLES ? place / LANES / 2 * LANES + place % LANES : place);
-  strip<W, T, R, NIBBLES, BACK>(a.first_value<V>() + place, c, steps, panel, a.window, a.per, ahead, acc);
+#if defined(HALF_DOTS)
+  if constexpr (std::is_same<X, uint16_t>::value)
+    half_strip<R, NIBBLES, BACK>((const uint16_t*)(a.first_value<V>() + place), c, steps, panel, zeros, a.window, a.per, acc);
+  else
+#endif
+    strip<W, T, R, NIBBLES, BACK>(a.first_value<V>() + place, c, steps, panel, a.window, a.per, ahead, acc);
+  (void)zeros;
   if (!before) return;
 #pragma GCC unroll 16
   for (int r = 0; r < R; r++)
@@ -63,8 +69,8 @@ INLINE void ask_for_columns(const Rows& a, int64_t first, int64_t count) {
 
 // Tile k of block b. Sums stay in `sums` until the last tile: then sixteen rows at a time go to out, from registers if all
 // of them are there, else by `hot`.
-template <int W, int T, int R, bool NIBBLES, class V>
-static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int64_t b, int64_t k, const float* panel,
+template <int W, int T, int R, bool NIBBLES, class V, class X>
+static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int64_t b, int64_t k, const X* panel, const X* zeros,
                             float* sums, float* hot, bool finite, bool fresh) {
   constexpr int N = T * W;
   constexpr bool SQUARE = R == LANES && W == LANES && T == 1;
@@ -88,14 +94,15 @@ static void regular_tile_of(const Product& p, int64_t token, int64_t tokens, int
         ask_for_columns(a, first + ahead + s * steps, R * steps);
       }
       const bool back = (g * (LANES / R) + s / R) % 2;
-      if (!finite) {
-        for (int r = 0; r < R; r++)
-          careful_row<W, T, V>(a, first + s + r, steps, back, panel, before ? before + r * N : nullptr, to + r * N);
-        continue;
-      }
+      if constexpr (std::is_same<X, float>::value)
+        if (!finite) {
+          for (int r = 0; r < R; r++)
+            careful_row<W, T, V>(a, first + s + r, steps, back, panel, before ? before + r * N : nullptr, to + r * N);
+          continue;
+        }
       Vec<W> acc[R][T];
-      if (back) regular_rows<W, T, R, NIBBLES, true, V>(a, first + s, steps, ahead, panel, before, acc);
-      else regular_rows<W, T, R, NIBBLES, false, V>(a, first + s, steps, ahead, panel, before, acc);
+      if (back) regular_rows<W, T, R, NIBBLES, true, V>(a, first + s, steps, ahead, panel, zeros, before, acc);
+      else regular_rows<W, T, R, NIBBLES, false, V>(a, first + s, steps, ahead, panel, zeros, before, acc);
       if (direct) {
         put_columns<W>(&acc[0][0], a.scale ? a.scale + row : nullptr, p.bias ? p.bias + row : nullptr, p.activation,
                        out + row, p.ldo, tokens);
@@ -124,10 +131,21 @@ static void multiply_regular(const Product& p, int64_t token, int64_t tokens, in
   const bool finite = p.image ? pack_pixels<W, T>(*p.image, token, tokens, 0, a.cols, true, panel)
                               : pack_panel<W, T>(p.x + token * p.ldx, p.ldx, tokens, 0, a.cols, panel);
   memset(panel + a.windows() * a.window * N, 0, N * sizeof(float));
-  for (int64_t b = b0; b < b1; b++)
-    for (int64_t k = 0; k < a.tiles(); k++) {
-      const float* tile = panel + k * a.tile * N;
-      if (a.nibbles()) regular_tile_of<W, T, R, true, V>(p, token, tokens, b, k, tile, sums, hot, finite, fresh);
-      else regular_tile_of<W, T, R, false, V>(p, token, tokens, b, k, tile, sums, hot, finite, fresh);
+  const auto all = [&](auto* from) {
+    const auto* zeros = from + a.windows() * a.window * N;
+    for (int64_t b = b0; b < b1; b++)
+      for (int64_t k = 0; k < a.tiles(); k++) {
+        const auto* tile = from + k * a.tile * N;
+        if (a.nibbles()) regular_tile_of<W, T, R, true, V>(p, token, tokens, b, k, tile, zeros, sums, hot, finite, fresh);
+        else regular_tile_of<W, T, R, false, V>(p, token, tokens, b, k, tile, zeros, sums, hot, finite, fresh);
+      }
+  };
+#if defined(HALF_DOTS)
+  if constexpr (N == 32 && W == 16 && R == 8 && std::is_same<V, Bf16>::value)
+    if (finite && by_half_dots(p)) {
+      narrow_lines(panel, a.windows() * a.window + 1);
+      return all((const uint16_t*)panel);
     }
+#endif
+  all((const float*)panel);
 }

@@ -21,6 +21,7 @@
 #pragma once
 #include <cstdint>
 
+#include "attention.h"
 #include "bf16.h"
 #include "blocks.h"
 #include "image.h"
@@ -115,8 +116,16 @@ template <> inline const float* Rows::first_value<float>() const { return values
 template <> inline const int8_t* Rows::first_value<int8_t>() const { return bytes; }
 template <> inline const Bf16* Rows::first_value<Bf16>() const { return halves; }
 
-// Are sixteen tokens at a time, by AVX-512, better than thirty-two for such a pattern? From 87 % on (regular.h).
-inline bool by_sixteen(int64_t lanes, int64_t window, int64_t per) { return lanes == 16 && per && window >= 8 * per; }
+bool has_half_dots();  // vdpbf16ps
+bool wide_panels();    // AVX-512: 64 tokens at a time instead of 32 where much is pruned; on Intel, or by $GOSSAMER_PANEL
+// `places` that are stored of the weight: measured was 90 %, so patterns that keep more than an eighth are left alone.
+inline bool wide_for(const Rows& a, int64_t places) { return wide_panels() && places <= a.rows * a.cols / 8; }
+
+// Are sixteen tokens at a time, by AVX-512, better for such a pattern? From 87 % on (regular.h), or from 94 % where the
+// other choice is 64: on a Xeon 1:10 takes 23 to 29 % longer with sixteen than with 64, and 1:20 as long.
+inline bool by_sixteen(int64_t lanes, int64_t window, int64_t per) {
+  return lanes == 16 && per && window >= (wide_panels() ? 16 : 8) * per;
+}
 
 // Columns of a tile of a regular pattern, for kernels with so many lanes; all tiles are of about one size. Measured on
 // Zen 4: 132 to 480 columns of 32 tokens are equally fast at 50 % and 75 %, and with 132 (17 KB) a weight that is not in the
@@ -141,6 +150,7 @@ struct Product {             // out[n, rows] = act(x[n, cols] @ A.T + bias), bot
   int64_t ldo;
   bool wide = false;         // AVX-512: panels of 64 tokens; else of 32
   const Image* image = nullptr;  // instead of x: tokens are pixels of a convolution, and out is [images, rows, pixels]
+  bool x_halves = false;     // x are numbers that bfloat16 can represent
 };
 
 struct Sample {              // grad[place] = sum over tokens of left[token, row] * right[token, col]; without an entry 0
@@ -159,6 +169,8 @@ struct Kernels {
   void (*sample)(const Sample&, int64_t begin, int64_t end);     // items: blocks of rows
   void (*pad)(const Padding&, int64_t begin, int64_t end);       // items: planes
   BlockKernels blocks;
+  int64_t (*attention_items)(const Attention&);
+  void (*attention)(const Attention&, int64_t begin, int64_t end);
   void (*widen)(const Bf16*, float*, int64_t count);
   void (*narrow)(const float*, Bf16*, int64_t count);            // to the nearest, ties to even
 };
@@ -167,7 +179,6 @@ extern const Kernels kernels_baseline;
 #if defined(__x86_64__)
 extern const Kernels kernels_avx2, kernels_avx512;
 #endif
-bool wide_panels();                                              // $GOSSAMER_PANEL is 64
 const Kernels& kernels();                                        // the best that this processor runs
 const Kernels* kernels_named(const char* name);                  // null: not here
 
