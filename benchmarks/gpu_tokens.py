@@ -39,6 +39,7 @@ from gossamer.kernels.vnm.eight import pack8  # noqa: E402
 from gossamer.kernels.vnm.operators import vnm_of  # noqa: E402
 from gossamer.kernels.vnm.weight_only import pack_weight_only  # noqa: E402
 from gossamer.models.pack import graphs  # noqa: E402
+from gossamer.native.cuda.calls import Address  # noqa: E402
 
 SHAPES = [(14336, 4096), (4096, 14336)]
 TOKENS = [1, 8, 16, 32, 64, 128, 512, 4096]
@@ -78,7 +79,7 @@ def contenders(rows: int, cols: int) -> Iterator[tuple[str, Callable[[Tensor], l
     def quantized(x: Tensor) -> list[Call]:
         steps = -(-cols // 128)
         small, scale = x.new_empty((len(x), steps * 128), dtype=E4M3), torch.empty(len(x), device="cuda")
-        kernel, grid, threads, rest = eight_cuda.quantize_launch(x, cols, 4, steps, 1, 0)
+        kernel, grid, threads, rest = eight_cuda.quantize_launch(x, cols, 4, steps, 1, 0, (Address(0),) * 4)
         pointers = (x.data_ptr(), 0, small.data_ptr(), scale.data_ptr())
 
         def call(weight: Tensor) -> Tensor:
@@ -155,7 +156,7 @@ def tables(found: list[dict[str, Any]]) -> str:
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown: a line for each contender, microseconds by tokens."""
-    names = [name for name in rows[0] if name not in ("shape", "tokens")]
+    names = dict.fromkeys(name for row in rows for name in row if name not in ("shape", "tokens"))
     shape = " x ".join(map(str, rows[0]["shape"]))
     lines = [f"| {shape}, tokens | " + " | ".join(str(r["tokens"]) for r in rows) + " |", "|---|" + "--:|" * len(rows)]
     for name in names:

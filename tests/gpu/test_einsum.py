@@ -79,6 +79,17 @@ def test_other_loops():
     torch.testing.assert_close(gs.einsum("ij,ik,kj->ij", a, b, c).to_dense().double(), exact, rtol=1e-4, atol=1e-4)
 
 
+def test_rows_in_registers_and_steps_on_dense_tensors():
+    for width in (20, 64, 130):
+        right("ij,id,jd->ij", skewed(300, 400), *(torch.randn(n, width, device="cuda") for n in (300, 400)))
+        right("ij,id,jd->i", skewed(300, 400), *(torch.randn(n, width, device="cuda") for n in (300, 400)))
+    ones = gs.mask(skewed(1000, 900))
+    x = torch.randn(900, 128, device="cuda")
+    out = gs.einsum("sum(ij * jk) / sum(il) -> ik", ones, x, ones)
+    expected = torch.nan_to_num((ones.to_dense() @ x) / ones.to_dense().sum(1, keepdim=True))
+    torch.testing.assert_close(out, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_sparse_results():
     a, b = skewed(301, 400), skewed(400, 200)
     right("ij,jk->ik", a, b)

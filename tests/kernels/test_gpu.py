@@ -70,3 +70,30 @@ def test_token_lines(x):
     lines = gpu.token_lines(x)
     assert torch.equal(lines, x) and lines.stride(1) == 1 and lines.stride(0) % 8 == 0 and lines.data_ptr() % 16 == 0
     assert gpu.token_lines(lines) is lines
+
+
+def doubled(made):
+    """The calls of an operator on tokens x 3 that gives tokens x 2, as if a kernel had filled it."""
+
+    def decide(x):
+        made.append(tuple(x.shape))
+        return Call((Buffer((x.shape[0], 2), (2, 1), torch.float32),), ())
+
+    return gpu.Kinds(1, lambda x: (x,), decide, lambda x: x, 0)
+
+
+def test_tokens_in_more_dimensions_are_a_matrix_to_the_kernel(monkeypatch):
+    made, remembered = [], []
+    monkeypatch.setattr(calls, "remember", lambda call, device: remembered.append(call.buffers[-1]))
+    one = doubled(made)
+    assert one.run(torch.zeros(4, 5, 3)).shape == (4, 5, 2) and made == [(20, 3)]
+    assert one.slow(torch.zeros(4, 5, 3)).shape == (4, 5, 2) and made == [(20, 3)]
+    assert remembered == [Buffer((4, 5, 2), (10, 2, 1), torch.float32)]  # the next such call needs no Python
+    one.slow(torch.zeros(5, 4, 3).transpose(0, 1))  # which had to be copied
+    assert len(remembered) == 1
+
+
+def test_only_contiguous_results_have_more_dimensions():
+    x = torch.zeros(2, 3, 4)
+    call = Call((Buffer((6, 5), (1, 6), torch.float32),), ())
+    assert gpu.for_more_dimensions(call, x, x.view(6, 4)) is None

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gossamer.kernels.product import by_tokens, matrix_of_tokens
 from gossamer.native.cuda import calls
-from gossamer.native.cuda.calls import Call
+from gossamer.native.cuda.calls import Buffer, Call
 
 ELEMENTS = {torch.float16: 0, torch.bfloat16: 1, torch.float32: 2}
 #: Bytes from one line to the next that kernels can count.
@@ -72,6 +73,9 @@ class Kinds:
         Makes a call from prepared arguments, or raises what is wrong with them.
     instead
         What the operator is where there is no kernel.
+    x
+        The number of the argument that has tokens. The functions get it as a matrix; the operator takes more
+        dimensions.
     """
 
     def __init__(
@@ -80,8 +84,10 @@ class Kinds:
         prepare: Callable[..., tuple[Any, ...] | None],
         decide: Callable[..., Call],
         instead: Callable[..., Tensor],
+        x: int = 0,
     ) -> None:
         self._tensors, self._prepare, self._decide, self._instead = tensors, prepare, decide, instead
+        self._x, self.run = x, by_tokens(self._run, x)
         self._calls: dict[tuple[Any, ...], Call] = {}
 
     def _call_of(self, arguments: tuple[Any, ...]) -> Call:
@@ -95,29 +101,47 @@ class Kinds:
             call = self._calls[key] = self._decide(*arguments)
         return call
 
-    def run(self, *arguments: Any) -> Tensor:
-        """Return the result of the operator."""
+    def _run(self, *arguments: Any) -> Tensor:
+        """Return the result of the operator for a matrix of tokens."""
         ready = self._prepare(*arguments)
         if ready is None:
             return self._instead(*arguments)
         call, tensors = self._call_of(ready), ready[: self._tensors]
         if not call.fits(tensors):
             copies = (t if t is None or t.data_ptr() % 16 == 0 else t.clone() for t in tensors)
-            return self.run(*copies, *ready[self._tensors :])
+            return self._run(*copies, *ready[self._tensors :])
         return call(*tensors)
 
     def slow(self, *arguments: Any) -> Tensor:
         """As :meth:`run`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
         try:
-            out = self.run(*arguments)
-            ready = self._prepare(*arguments)
-            if ready is not None and all(new is old for new, old in zip(ready, arguments, strict=True)):
-                calls.remember(self._call_of(ready), arguments[0].get_device())
+            out, x = self.run(*arguments), arguments[self._x]
+            tokens = matrix_of_tokens(x) if x.dim() > 2 else x
+            given = (*arguments[: self._x], tokens, *arguments[self._x + 1 :])
+            ready = self._prepare(*given)
+            if ready is not None and all(new is old for new, old in zip(ready, given, strict=True)):
+                call = self._call_of(ready)
+                reshaped = call if tokens is x else for_more_dimensions(call, x, tokens)
+                if reshaped is not None:
+                    calls.remember(reshaped, arguments[0].get_device())
         except Exception as error:
             if not calls.refuse(str(error)):
                 raise
             return torch.empty(0, device=arguments[0].device)
         return out
+
+
+def for_more_dimensions(call: Call, x: Tensor, tokens: Tensor) -> Call | None:
+    """Return the call of a matrix of tokens as one of x [..., cols]: only the result's shape is another.
+
+    None where x had to be copied to be a matrix, or where the result is no contiguous one.
+    """
+    shape, strides, dtype = call.buffers[-1]
+    if tokens.data_ptr() != x.data_ptr() or strides != (shape[-1], 1):
+        return None
+    shape = (*x.shape[:-1], shape[-1])
+    result = Buffer(shape, torch.empty(shape, device="meta").stride(), dtype)
+    return call._replace(buffers=(*call.buffers[:-1], result))
 
 
 def register(library: torch.library.Library, name: str, kinds: Kinds) -> None:

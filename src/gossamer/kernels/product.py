@@ -77,6 +77,14 @@ class Product:
         """
         raise NotImplementedError
 
+    def operator(self, values: Tensor) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+        """Return a function (x, values, bias) that is ``forward`` for plain tensors like these, if there is one.
+
+        x has at least two dimensions, ``cols`` features, and the type of the values. A layer calls it without asking
+        again what computes the product.
+        """
+        return None
+
     def convolve(
         self, images: Tensor, values: Tensor, bias: Tensor | None, window: tuple[int, ...], activation: int = 0
     ) -> Tensor:
@@ -107,6 +115,26 @@ class Product:
 def matrix_of_tokens(x: Tensor) -> Tensor:
     """Return all dimensions but the last as one, even where that leaves nothing."""
     return x if x.dim() == 2 else x.flatten(0, -2) if x.dim() > 2 else x.unsqueeze(0)
+
+
+def by_tokens(function: Callable[..., Tensor], at: int) -> Callable[..., Tensor]:
+    """Return a function of a matrix of tokens, argument number ``at``, as one that takes more dimensions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> by_tokens(lambda x: x @ torch.ones(3, 5), 0)(torch.ones(2, 4, 3)).shape
+    torch.Size([2, 4, 5])
+    """
+
+    def run(*arguments: Any) -> Tensor:
+        x = arguments[at]
+        if x.dim() <= 2:
+            return function(*arguments)
+        out = function(*arguments[:at], x.flatten(0, -2), *arguments[at + 1 :])
+        return out.reshape(*x.shape[:-1], out.shape[-1])
+
+    return run
 
 
 def with_rows(x: Tensor) -> Tensor:

@@ -96,7 +96,7 @@ def isa() -> str | None:
 
 
 def int8_isa() -> str | None:
-    """Return that of the int8 kernels: avx512vbmi, avx512vnni, avxvnni, avx2 or baseline; None without kernels.
+    """Return that of the int8 kernels: amx, avx512vbmi, avx512vnni, avxvnni, avx2 or baseline; None without kernels.
 
     ``$GOSSAMER_ISA`` chooses an older one than the best here too.
 

@@ -36,7 +36,7 @@ def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
     >>> [name for name in sorted(units("x86_64")) if "avx" in name]
     ['avx2', 'avx512', 'int8_avx2', 'int8_avx512vbmi', 'int8_avx512vnni', 'int8_avxvnni']
     >>> sorted(units("aarch64"))
-    ['baseline', 'binding', 'binding_blocks', 'binding_conv', 'binding_int8', 'binding_python', 'binding_schemas', ...]
+    ['baseline', 'binding', 'binding_attention', 'binding_blocks', 'binding_conv', 'binding_int8', ...]
     """
     return {
         name: (SOURCES / unit["source"], list(unit["flags"]))

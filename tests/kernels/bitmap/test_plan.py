@@ -10,14 +10,13 @@ from gossamer.kernels.bitmap import plan
     tokens=st.integers(1, plan.TOKENS),
     rows=st.integers(1, 30000),
     cols=st.integers(1, 30000),
-    most=st.integers(0, 512).map(lambda n: 8 * n),
+    most=st.integers(0, 64).map(lambda n: 64 * n),
     capability=st.sampled_from([(8, 0), (8, 9), (9, 0)]),
 )
 def test_fits(tokens, rows, cols, most, capability):
     launch = plan.product(tokens, rows, cols, most, capability, 0, 0, 132)
-    assert launch is not None
     macros = launch.macros
     assert launch.shared <= (232448 if capability == (9, 0) else 101376)
-    assert launch.threads == 32 * macros["KW"] <= (512 if macros["ALONE"] else 256)
-    assert launch.grid[0] // macros["CLUSTER"] * 64 >= rows and macros["NT"] * 8 >= tokens
+    assert 32 <= launch.threads == 32 * macros["KW"] <= 512 and 1 <= macros["SETS"] <= macros["KW"]
+    assert launch.grid[0] % macros["CLUSTER"] == 0 and 0 < launch.grid[0] <= 132 and macros["NT"] * 8 >= tokens
     assert macros["CLUSTER"] == 1 or capability == (9, 0)

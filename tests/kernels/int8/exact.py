@@ -11,6 +11,7 @@ from gossamer.kernels.int8.weight import Rounded
 
 LAYOUTS = [
     Layout("dense"),
+    Layout("bitmap"),
     Layout("lookup"),
     Layout("lookup", 1, 4),
     Layout("lookup", 4, 1),

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gossamer as gs
+from gossamer import native
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, layouts, pack_as, usual
 from gossamer.kernels.int8.unpack import check, mask_of, unpack
 from gossamer.kernels.int8.weight import parts
@@ -27,7 +28,21 @@ def test_there_and_back(layout: Layout, shape: tuple[int, int]) -> None:
     assert torch.equal(parts(packed).sum, weight.values.sum(1, dtype=torch.int32))
 
 
-def test_which_layouts_suit() -> None:
+def test_bitmaps_are_for_machines_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "int8_isa", lambda: "amx")
+    half, few, most = (torch.rand(64, 64) < share for share in (0.5, 0.05, 0.75))
+    assert [str(layout) for layout in layouts(half)] == ["int8 dense", "int8 bitmap", "int8 lookup"]
+    assert [str(layout) for layout in layouts(most)] == ["int8 dense", "int8 bitmap"]
+    assert [str(layout) for layout in layouts(torch.ones(64, 64, dtype=torch.bool))] == ["int8 dense"]
+    assert str(usual(half)) == str(usual(most)) == "int8 bitmap" and str(usual(few)) == "int8 lookup"
+    layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), "50%"), "int8")
+    assert str(layer.layout) == "int8 bitmap" and layer.nnz == 2048
+    gs.pack_(layer, torch.randn(4, 64), tune=False, quiet=True)  # the model of costs knows it
+
+
+def test_which_layouts_suit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "int8_isa", lambda: "avx512vbmi")
+
     def names(mask: torch.Tensor) -> list[str]:
         return [str(layout)[5:] for layout in layouts(mask)]
 

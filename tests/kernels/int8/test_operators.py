@@ -40,7 +40,7 @@ def test_exact_to_the_last_bit(layout: Layout, shape: tuple[int, int]) -> None:
         check_bits(layout, *shape, tokens)
 
 
-@pytest.mark.parametrize("isa", ["avx512vbmi", "avx512vnni", "avxvnni", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ["amx", "avx512vbmi", "avx512vnni", "avxvnni", "avx2", "baseline"])
 def test_every_instruction_set(isa: str) -> None:
     root = Path(__file__).parents[3]
     env = {**os.environ, "GOSSAMER_ISA": isa, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path), str(root)])}

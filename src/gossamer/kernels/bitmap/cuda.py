@@ -48,11 +48,10 @@ def decide(
     launch = plan.product(
         tokens, rows, cols, most, gpu.capability(device), ELEMENTS[x.dtype], activation, gpu.processors(device)
     )
-    assert launch is not None  # a full piece, 8 KB, fits for one warp
     steps = -(-cols // 64)
     arguments: tuple[Argument, ...] = (
         Address(_VALUES), Address(_BITS), Address(_POS), Address(_X), Address(_OUT), Address(_BIAS), 0, 0, rows, cols,
-        tokens, steps, 2 * line, 2 * rows, 768 + most * 2 + 16, Box(_X, cols, tokens, 2 * line, tokens),
+        tokens, steps, 2 * line, 2 * rows, plan.slot_bytes(most), Box(_X, cols, tokens, 2 * line, tokens),
     )  # fmt: skip
     if gpu.capability(device) < (9, 0):
         arguments = (*arguments[:-1], bytes(128))
@@ -87,9 +86,9 @@ def dense_of(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) ->
     steps = -(-cols // 64)
     run = kernel("bitmap_dense", values.get_device(), ELEMENTS[values.dtype])
     held = (tensor.data_ptr() for tensor in (values.contiguous(), bits, pos, dense))
-    run((steps, -(-rows // 64), 1), 128, *held, rows, cols, steps)
+    run((-(-steps // 4), -(-rows // 64), 1), 128, *held, rows, cols, steps)
     return dense
 
 
-KINDS = Kinds(5, prepare, decide, dense_linear)
+KINDS = Kinds(5, prepare, decide, dense_linear, _X)
 gpu.register(_library, "bitmap_linear", KINDS)

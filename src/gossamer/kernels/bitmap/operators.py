@@ -1,8 +1,8 @@
 """The product of a packed bitmap, as a torch operator: packing, schema, fake function, the CPU.
 
 ``bitmap_linear(values, bits, pos, x, bias, rows, cols, most, activation)`` is act(x @ A.T + bias). ``A`` are the values
-and arrays of :class:`gossamer.formats.PackedBitmap`; ``most`` is the largest number of values of a piece, rounded up to
-8. :mod:`gossamer.kernels.bitmap.cuda` has the GPU's part.
+and arrays of :class:`gossamer.formats.PackedBitmap`; ``most`` is the largest number of values of a piece, with
+padding. :mod:`gossamer.kernels.bitmap.cuda` has the GPU's part.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from gossamer.formats import PackedBitmap, Structure
 from gossamer.formats.keys import ravel
 from gossamer.formats.levels.pieces import ALIGN
-from gossamer.kernels.product import activated
+from gossamer.kernels.product import activated, by_tokens
 from gossamer.kernels.vnm.operators import _library
 
 for _name in ("bitmap_linear", "bitmap_linear_slow"):
@@ -49,8 +49,8 @@ def pack_bitmap(dense: Tensor) -> tuple[Tensor, Bitmap]:
     --------
     >>> import torch
     >>> values, (bits, pos, sizes) = pack_bitmap(torch.eye(3))
-    >>> values[:3], sizes
-    (tensor([1., 1., 1.]), (3, 3, 8))
+    >>> values[[0, 8, 18]], sizes  # of lanes 0, 4 and 9
+    (tensor([1., 1., 1.]), (3, 3, 64))
     """
     keys = dense.reshape(-1).nonzero().view(-1)
     structure, place = Structure.from_keys(PackedBitmap(), keys, dense.shape)
@@ -77,11 +77,11 @@ def linear(
     return activated(F.linear(x, decode(values, bits, pos, rows, cols), bias), activation).contiguous()
 
 
-_library.impl("bitmap_linear", linear, "CPU")
+_library.impl("bitmap_linear", by_tokens(linear, 3), "CPU")
 _library.impl("bitmap_linear", torch.library.fallthrough_kernel, "Autograd")
 _library.impl("bitmap_linear_slow", torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("gossamer::bitmap_linear", lib=_library)
 def _(values: Any, bits: Any, pos: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))

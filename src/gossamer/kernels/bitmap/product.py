@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,12 +38,18 @@ class BitmapProduct(Product):
     def forward(
         self, x: Tensor, values: Tensor, bias: Tensor | None, activation: int = 0, feature_major: bool | None = None
     ) -> Tensor:
-        out = torch.ops.gossamer.bitmap_linear(
-            values, self.bits, self.pos, matrix_of_tokens(x), bias, *self.sizes, activation
+        tokens = x if x.dim() > 1 else x.unsqueeze(0)
+        out = torch.ops.gossamer.bitmap_linear.default(
+            values, self.bits, self.pos, tokens, bias, *self.sizes, activation
         )
         if feature_major:
-            out = out.t().contiguous().t()
-        return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.rows)
+            out = out.flatten(0, -2).t().contiguous().t().reshape(out.shape)
+        return out if x.dim() > 1 else out.squeeze(0)
+
+    def operator(self, values: Tensor) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+        bits, pos, (rows, cols, most) = self.bits, self.pos, self.sizes
+        linear = torch.ops.gossamer.bitmap_linear.default
+        return lambda x, values, bias: linear(values, bits, pos, x, bias, rows, cols, most, 0)
 
     def back(self, grad: Tensor, values: Tensor) -> Tensor:
         dense = cuda.dense_of if values.is_cuda else decode

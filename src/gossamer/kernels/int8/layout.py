@@ -6,16 +6,19 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from gossamer import native
 from gossamer.kernels.int8 import pack
 from gossamer.kernels.int8.lookup import lookup, units_of
 from gossamer.kernels.int8.unpack import mask_of, unpack
-from gossamer.kernels.int8.weight import DENSE, KINDS, LOOKUP, Rounded, parts
+from gossamer.kernels.int8.weight import KINDS, LINES, LOOKUP, Rounded, parts
 
+_BITMAP_BELOW = 0.8  # share of values kept: else it has about as many bytes as a dense weight
+_LOOKUP_BELOW = 0.15  # with AMX
 _DENSE_ABOVE = 0.7  # share of values kept: a lookup that skips fewer costs more than it saves
 
 
 class Layout(NamedTuple):
-    """How the bytes of a weight are arranged: ``dense``, ``lookup`` or ``lines``, and the blocks that are stored.
+    """How bytes of a weight are arranged: ``dense``, ``bitmap``, ``lookup`` or ``lines``, and the blocks it stores.
 
     Examples
     --------
@@ -45,7 +48,11 @@ def layouts(mask: Tensor) -> list[Layout]:
     """
     found = [Layout("dense")]
     kept = int(mask.sum())
-    if mask.numel() == 0 or kept > _DENSE_ABOVE * mask.numel():
+    if mask.numel() == 0:
+        return found
+    if native.int8_isa() == "amx" and kept < _BITMAP_BELOW * mask.numel():
+        found.append(Layout("bitmap"))
+    if kept > _DENSE_ABOVE * mask.numel():
         return found
     found.append(Layout("lookup"))
     for tall, wide in ((1, 4), (4, 1), (4, 4)):
@@ -66,13 +73,17 @@ def _made_of_blocks(mask: Tensor, kept: int, tall: int, wide: int) -> bool:
 def usual(mask: Tensor) -> Layout:
     """Return the layout that is most often the fastest, without a measurement: lookups of the largest blocks.
 
+    With AMX it is a bitmap unless the pattern keeps few values.
+
     Examples
     --------
     >>> import torch
     >>> str(usual(torch.eye(64, dtype=torch.bool))), str(usual(torch.ones(64, 64, dtype=torch.bool)))
     ('int8 lookup', 'int8 dense')
     """
-    return [layout for layout in layouts(mask) if layout.kind != "lines"][-1]
+    suited = [layout for layout in layouts(mask) if layout.kind != "lines"]
+    bitmap = Layout("bitmap")
+    return bitmap if bitmap in suited and int(mask.sum()) > _LOOKUP_BELOW * mask.numel() else suited[-1]
 
 
 def pack_as(weight: Rounded, mask: Tensor, layout: Layout) -> Tensor:
@@ -89,6 +100,8 @@ def pack_as(weight: Rounded, mask: Tensor, layout: Layout) -> Tensor:
     """
     if layout.kind == "dense":
         return pack.dense(weight, mask)
+    if layout.kind == "bitmap":
+        return pack.bitmap(weight, mask)
     if layout.kind == "lines":
         return pack.lines(weight, mask)
     return lookup(weight, mask, tall=layout.tall, wide=layout.wide)
@@ -99,7 +112,7 @@ def layout_of(packed: Tensor) -> Layout:
     sizes = parts(packed).sizes
     if sizes.kind == LOOKUP:
         return Layout("lookup", sizes.tall, sizes.wide)
-    return Layout("dense") if sizes.kind == DENSE else Layout(KINDS[sizes.kind], 1, 4)
+    return Layout("lines", 1, 4) if sizes.kind == LINES else Layout(KINDS[sizes.kind])
 
 
 def as_rounded(packed: Tensor) -> tuple[Rounded, Tensor]:

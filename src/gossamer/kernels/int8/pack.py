@@ -1,4 +1,4 @@
-"""From a matrix of int8 and a mask to the bytes that the kernels read: dense, or blocks of 1x4 by lines."""
+"""From a matrix of int8 and a mask to the bytes that the kernels read: dense, a bitmap, or blocks of 1x4 by lines."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gossamer.kernels.int8.weight import DENSE, GROUP, LINES, Rounded, Sizes, check_cols, together
+from gossamer.kernels.int8.weight import BITMAP, DENSE, GROUP, LINES, SPARE, Rounded, Sizes, check_cols, together
 
 _QUADS = 192  # columns of blocks of a tile: 24 KB for 32 tokens
 _ROWS = 128  # rows that are sorted by length
@@ -25,13 +25,45 @@ def dense(weight: Rounded, mask: Tensor | None = None) -> Tensor:
     """
     rows, cols = weight.values.shape
     check_cols(cols)
-    padded = F.pad(weight.values, (0, -cols % 4, 0, -rows % GROUP))
-    values = padded.view(padded.shape[0] // GROUP, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
+    values = _by_quads(weight.values)
     if mask is None or bool(mask.all()):
         return together(Sizes(DENSE, rows, cols), weight.scale, values, sums_of(weight))
-    eight = F.pad(mask, (0, -cols % 8)).view(rows, -1, 8).to(torch.uint8)
-    bits = (eight << torch.arange(8, dtype=torch.uint8)).sum(2, dtype=torch.uint8)
+    bits = _bits(F.pad(mask, (0, -cols % 8)))
     return together(Sizes(DENSE, rows, cols, masked=1), weight.scale, values, sums_of(weight), bits)
+
+
+def bitmap(weight: Rounded, mask: Tensor) -> Tensor:
+    """Return the values that the mask keeps, in the order of a dense weight, and a bit for each position.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8.unpack import unpack
+    >>> from gossamer.kernels.int8.weight import parts, rounded
+    >>> w = torch.tensor([[1.0, 0.0, 0.5], [0.0, 2.0, 0.0]])
+    >>> packed = bitmap(rounded(w), w != 0)
+    >>> parts(packed).crd.tolist(), parts(packed).values[:3].tolist()
+    ([37, 0, 0, 0, 0, 0, 0, 0], [127, 64, 127])
+    """
+    rows, cols = mask.shape
+    check_cols(cols)
+    kept, values = _by_quads(mask), _by_quads(weight.values)
+    pos = F.pad(kept.flatten(1).sum(1).cumsum(0), (1, 0)).int()
+    sizes = Sizes(BITMAP, rows, cols, steps=int(pos[-1]))
+    return together(sizes, weight.scale, F.pad(values[kept], (0, SPARE)), sums_of(weight), pos, _bits(kept))
+
+
+def _by_quads(matrix: Tensor) -> Tensor:
+    """Groups of sixteen rows, four columns of all of them at a time: [group, column / 4, row % 16, column % 4]."""
+    rows, cols = matrix.shape
+    padded = F.pad(matrix, (0, -cols % 4, 0, -rows % GROUP))
+    return padded.view(padded.shape[0] // GROUP, GROUP, padded.shape[1] // 4, 4).transpose(1, 2)
+
+
+def _bits(mask: Tensor) -> Tensor:
+    """Eight positions in a byte."""
+    eight = mask.reshape(-1, 8).to(torch.uint8)
+    return (eight << torch.arange(8, dtype=torch.uint8)).sum(1, dtype=torch.uint8)
 
 
 def lines(weight: Rounded, mask: Tensor) -> Tensor:

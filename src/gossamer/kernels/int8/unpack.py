@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.int8.lookup import lane_of
-from gossamer.kernels.int8.weight import BLOCK, DENSE, GROUP, LINES, LOOKUP, UNUSED, Parts, parts
+from gossamer.kernels.int8.weight import BITMAP, BLOCK, DENSE, GROUP, LINES, LOOKUP, SPARE, UNUSED, Parts, parts
 
 
 def unpack(weight: Tensor) -> Tensor:
@@ -14,9 +14,12 @@ def unpack(weight: Tensor) -> Tensor:
     made = parts(weight)
     sizes = made.sizes
     if sizes.kind == DENSE:
-        quads = -(-sizes.cols // 4)
-        whole = made.values.view(sizes.groups, quads, GROUP, 4).transpose(1, 2).reshape(sizes.groups * GROUP, 4 * quads)
-        return whole[: sizes.rows, : sizes.cols].contiguous()
+        return _from_quads(made.values, made)
+    if sizes.kind == BITMAP:
+        kept = _bits(made.crd)
+        values = torch.zeros(kept.shape, dtype=torch.int8)
+        values[kept] = made.values[:-SPARE]
+        return _from_quads(values, made)
     out = torch.zeros(sizes.rows, sizes.cols, dtype=torch.int8)
     row, col, value = entries(made)
     out[row, col] = value
@@ -38,8 +41,9 @@ def mask_of(weight: Tensor) -> Tensor:
     made = parts(weight)
     rows, cols = made.sizes.rows, made.sizes.cols
     if made.sizes.kind == DENSE and made.sizes.masked:
-        bits = made.crd.view(rows, -(-cols // 8), 1) >> torch.arange(8, dtype=torch.uint8)
-        return (bits & 1).bool().flatten(1)[:, :cols]
+        return _bits(made.crd).view(rows, -(-cols // 8) * 8)[:, :cols]
+    if made.sizes.kind == BITMAP:
+        return _from_quads(_bits(made.crd), made)
     out = torch.ones(rows, cols, dtype=torch.bool)
     if made.sizes.kind != DENSE:
         row, col, _ = entries(made)
@@ -47,8 +51,21 @@ def mask_of(weight: Tensor) -> Tensor:
     return out
 
 
+def _bits(crd: Tensor) -> Tensor:
+    """The bits of bytes, the lowest first."""
+    return (crd[:, None] >> torch.arange(8, dtype=torch.uint8) & 1).bool().flatten()
+
+
+def _from_quads(values: Tensor, made: Parts) -> Tensor:
+    """A matrix whose values are in the order of a dense weight."""
+    sizes = made.sizes
+    quads = -(-sizes.cols // 4)
+    padded = values.view(sizes.groups, quads, GROUP, 4).transpose(1, 2).reshape(sizes.groups * GROUP, 4 * quads)
+    return padded[: sizes.rows, : sizes.cols].contiguous()
+
+
 def entries(made: Parts) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row, column and value of all that a sparse weight stores inside the matrix."""
+    """Return row, column and value of all that a lookup or lines store inside the matrix."""
     row, col, value = (_lookup if made.sizes.kind == LOOKUP else _lines)(made)
     inside = (row < made.sizes.rows) & (col < made.sizes.cols)
     return row[inside], col[inside], value[inside]
@@ -99,6 +116,13 @@ def check(weight: Tensor) -> None:
     steps = made.pos.diff()
     if bool((steps < 0).any()) or int(made.pos[0]) != 0 or int(made.pos[-1]) != sizes.steps:
         raise ValueError(f"pos must run from 0 to {sizes.steps} and never backwards")
+    if sizes.kind == BITMAP:
+        kept = _bits(made.crd)
+        if not torch.equal(kept.view(sizes.groups, -(-sizes.cols // 4) * 64).sum(1), steps.long()):
+            raise ValueError("crd must have a bit for each value of a group")
+        if int(_from_quads(kept, made).sum()) != sizes.steps:
+            raise ValueError("crd has a bit outside the matrix")
+        return
     most = sizes.stride if sizes.kind == LINES else sizes.lines
     if bool((made.line >= most).any()):
         raise ValueError(f"line has a number outside 0 .. {most - 1}")

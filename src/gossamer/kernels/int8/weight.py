@@ -13,14 +13,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-DENSE, LOOKUP, LINES = 0, 1, 2
-KINDS = ("dense", "lookup", "lines")
+DENSE, LOOKUP, LINES, BITMAP = 0, 1, 2, 3
+KINDS = ("dense", "lookup", "lines", "bitmap")
 #: What a weight begins with: eight bits, version 1.
 HEAD = 0x3130386574687367
 _HEAD_BYTES = 128
 GROUP, WINDOW = 16, 64
 #: Rows whose sums a lookup keeps between tiles.
 BLOCK = 768
+#: Bytes behind the values of a bitmap that a kernel may read.
+SPARE = 64
 #: What crd is where a place of a lookup is not used.
 UNUSED = 255
 #: int32 sums of 127 * 254 can't overflow up to here.
@@ -52,7 +54,7 @@ class Sizes(NamedTuple):
 
     @property
     def groups(self) -> int:
-        """Groups of sixteen units of a lookup, or blocks of rows of lines."""
+        """Groups of sixteen units of rows, or blocks of rows of lines."""
         each = self.stride if self.kind == LINES else GROUP * self.tall
         return -(-self.rows // each)
 
@@ -69,6 +71,8 @@ class Sizes(NamedTuple):
     @property
     def tiles(self) -> int:
         """Tiles of columns."""
+        if self.kind == BITMAP:
+            return 1
         every = -(-self.cols // 4) if self.kind == LINES else window_count(self.cols, self.stride, self.window)
         return max(-(-every // self.lines), 1)
 
@@ -126,22 +130,8 @@ def parts(weight: Tensor) -> Parts:
         raise ValueError("these bytes are no int8 weight, or one of another version")
     sizes = Sizes(*numbers[: len(Sizes._fields)])
     check_sizes(sizes)
-    dense, lines = sizes.kind == DENSE, sizes.kind == LINES
-    units = 0 if dense else sizes.groups * sizes.tiles * (sizes.stride // 4 if lines else 1)
-    crd = sizes.mask_bytes if dense else sizes.steps * sizes.places
-    values = (
-        sizes.groups * GROUP * -(-sizes.cols // 4) * 4
-        if dense
-        else sizes.steps * (16 if lines else WINDOW * sizes.tall)
-    )
-    rows = (sizes.rows, torch.float32), (sizes.rows, torch.int32)
-    index = (
-        (0 if dense else units + 1, torch.int32),
-        (crd, torch.uint8),
-        (units * 4 if lines else sizes.steps, torch.uint8),
-    )
     found, at = [], _HEAD_BYTES
-    for count, dtype in (*rows, *index, (values, torch.int8)):
+    for count, dtype in zip(_counts(sizes), _TYPES, strict=True):
         size = count * dtype.itemsize
         if at + size > weight.numel():
             raise ValueError(f"an int8 weight of {weight.numel()} bytes ends too early for {sizes}")
@@ -152,6 +142,23 @@ def parts(weight: Tensor) -> Parts:
     return Parts(sizes, *found)
 
 
+_TYPES = (torch.float32, torch.int32, torch.int32, torch.uint8, torch.uint8, torch.int8)
+
+
+def _counts(sizes: Sizes) -> tuple[int, ...]:
+    """Numbers in the arrays of a weight: scale, sum, pos, crd, line, values."""
+    quads, rows = -(-sizes.cols // 4), (sizes.rows, sizes.rows)
+    if sizes.kind == DENSE:
+        return (*rows, 0, sizes.mask_bytes, 0, sizes.groups * GROUP * quads * 4)
+    if sizes.kind == BITMAP:
+        return (*rows, sizes.groups + 1, sizes.groups * quads * 8, 0, sizes.steps + SPARE)
+    units, crd = sizes.groups * sizes.tiles, sizes.steps * sizes.places
+    if sizes.kind == LINES:
+        units *= sizes.stride // 4
+        return (*rows, units + 1, crd, units * 4, sizes.steps * 16)
+    return (*rows, units + 1, crd, sizes.steps, sizes.steps * WINDOW * sizes.tall)
+
+
 def check_sizes(sizes: Sizes) -> None:
     """Raise ValueError where the sizes of a weight make no sense; as native/cpu/int8_weight.cpp.
 
@@ -159,10 +166,10 @@ def check_sizes(sizes: Sizes) -> None:
     --------
     >>> check_sizes(Sizes(7, 1, 1))
     Traceback (most recent call last):
-    ValueError: kind=7 must be 0 dense, 1 lookup or 2 lines
+    ValueError: kind=7 must be 0 dense, 1 lookup, 2 lines or 3 bitmap
     """
     if sizes.kind not in range(len(KINDS)):
-        raise ValueError(f"kind={sizes.kind} must be 0 dense, 1 lookup or 2 lines")
+        raise ValueError(f"kind={sizes.kind} must be 0 dense, 1 lookup, 2 lines or 3 bitmap")
     check_cols(sizes.cols)
     if not (0 <= sizes.rows <= 1 << 31 and sizes.cols >= 0 and 0 <= sizes.steps <= 1 << 31):
         raise ValueError(f"{sizes} has negative or too large numbers")
@@ -170,7 +177,7 @@ def check_sizes(sizes: Sizes) -> None:
         raise ValueError(f"masked={sizes.masked} must be 0, or 1 for a dense weight")
     if not 0 <= sizes.x_scale < _INFINITE or 0 < sizes.x_scale < _NORMAL or not 0 <= sizes.x_zero <= LEVELS:
         raise ValueError("the range of activations must have a positive normal scale, and a zero in 0 .. 254")
-    if sizes.kind == DENSE:
+    if sizes.kind in (DENSE, BITMAP):
         return
     if not 1 <= sizes.lines <= 254:
         raise ValueError(f"lines={sizes.lines} must lie in 1 .. 254")

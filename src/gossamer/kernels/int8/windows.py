@@ -32,6 +32,7 @@ _COSTS: dict[str, tuple[dict[int, float], dict[int, float], dict[int, float]]] =
     "avx2": ({16: 5.0, 32: 6.7, 64: 10.4}, {16: 22.0, 64: 29.0}, {64: 7.9}),
     "baseline": ({64: 120.0}, {64: 216.0}, {64: 43.0}),
 }
+_COSTS["amx"] = _COSTS["avx512vbmi"]  # whose lookups it has
 _LINE, _SUMS = 3.5, 3.0  # cycles of a line, and of the sums of sixteen rows between two tiles
 
 

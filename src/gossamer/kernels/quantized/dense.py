@@ -18,7 +18,7 @@ from gossamer.kernels.vnm.eight import quantize
 from gossamer.kernels.vnm.eight_cuda import WEIGHTS, quantize_launch
 from gossamer.kernels.vnm.operators import _library
 from gossamer.native.cuda import usable
-from gossamer.native.cuda.calls import Buffer, Call
+from gossamer.native.cuda.calls import Address, Buffer, Call
 
 _library.define("quantize_8bit(Tensor x, bool integer) -> (Tensor, Tensor)")
 _LEAST_INT = 17  # tokens of a product of torch's in int8
@@ -76,7 +76,7 @@ def _decide(x: Tensor, integer: bool) -> Call:
     (tokens, cols), device = x.shape, x.get_device()
     steps = -(-cols // 128)
     small = Buffer((tokens, steps * 128), (steps * 128, 1), torch.uint8)
-    places = _X, _NONE, _SMALL, _SCALE
+    places = Address(_X), Address(_NONE), Address(_SMALL), Address(_SCALE)
     launch = quantize_launch(x, cols, 4, steps, WEIGHTS[_dtype(integer)], device, places)
     return Call((small, Buffer((tokens,), (1,), torch.float32)), (launch,))
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gossamer.kernels.product import matrix_of_tokens
+from gossamer.kernels.product import by_tokens
 from gossamer.kernels.quantized.dense import linear_dense8
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.weight import Arrays
 from gossamer.kernels.vnm import eight_cuda, weight_only_cuda  # noqa: F401 - the GPU's part of the operators
 
 _HALF = torch.float16, torch.bfloat16
+_eight, _weight_only = torch.ops.gossamer.vnm_8bit.default, torch.ops.gossamer.vnm_weight_only.default
 
 
 def quantized_linear(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int, int], bias: Tensor | None) -> Tensor:
@@ -26,24 +27,22 @@ def quantized_linear(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int
     >>> quantized_linear(torch.ones(1, 4).bfloat16(), weight, layout, (1, 4), None)
     tensor([[3.]], dtype=torch.bfloat16)
     """
-    tokens = matrix_of_tokens(x)
-    if x.is_cuda and x.dtype not in _HALF:
-        tokens = tokens.bfloat16()
+    if x.dim() < 2:
+        return quantized_linear(x.unsqueeze(0), arrays, layout, shape, bias).squeeze(0)
+    tokens = x.bfloat16() if x.is_cuda and x.dtype not in _HALF else x
     if bias is not None and bias.dtype is not tokens.dtype:
         bias = bias.to(tokens.dtype)
-    out = _matrix(tokens, arrays, layout, shape, bias)
-    out = out if out.dtype is x.dtype else out.to(x.dtype)
-    return out if x.dim() == 2 else out.reshape(*x.shape[:-1], shape[0])
+    out = _tokens(tokens, arrays, layout, shape, bias)
+    return out if out.dtype is x.dtype else out.to(x.dtype)
 
 
-def _matrix(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int, int], bias: Tensor | None) -> Tensor:
+def _tokens(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int, int], bias: Tensor | None) -> Tensor:
     values, scale, shared, meta = arrays
     if not layout.m:
-        return linear_dense8(values, scale, x, bias)
+        return by_tokens(linear_dense8, 2)(values, scale, x, bias)
     v = 0 if layout.v == "all" else layout.v
-    operators = torch.ops.gossamer
     if not layout.weights_only:
-        return operators.vnm_8bit(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)
+        return _eight(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)
     if layout.numbers == "int4" and x.is_cuda and scale.dtype is not x.dtype:
         scale = scale.to(x.dtype)
-    return operators.vnm_weight_only(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)
+    return _weight_only(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)

@@ -18,7 +18,7 @@ from gossamer.kernels.vnm import products
 from gossamer.kernels.vnm.operators import _library, empty_result, feature_major
 from gossamer.kernels.vnm.products import Sizes, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
-from gossamer.native.cuda.calls import Buffer, Call
+from gossamer.native.cuda.calls import Call
 
 _without_python = calls.library() is not None
 _MOST = 4096  # kinds of calls; a server sees every number of tokens: forget all when there are too many
@@ -72,7 +72,7 @@ def slow(
         out = product(values, shared, meta, tokens, bias, rows, cols, v, m, activation)
         kind = _kind_of(values, tokens, bias, (rows, cols, v, m, activation, None))
         if kind.call is not None:
-            call = kind.call if x.dim() == 2 else _for_more_dimensions(kind.call, x, tokens, out)
+            call = kind.call if x.dim() == 2 else gpu.for_more_dimensions(kind.call, x, tokens)
             if call is not None:
                 calls.remember(call, values.get_device())
     except Exception as error:
@@ -80,18 +80,6 @@ def slow(
             raise
         return x.new_empty(0)
     return out if x.dim() == 2 else out.reshape(*x.shape[:-1], rows)
-
-
-def _for_more_dimensions(call: Call, x: Tensor, tokens: Tensor, out: Tensor) -> Call | None:
-    """Return the call of a matrix as one of x [..., cols]: only the result's shape is another.
-
-    None where x had to be copied to be a matrix, or where the result is no contiguous one.
-    """
-    if tokens.data_ptr() != x.data_ptr() or not out.is_contiguous():
-        return None
-    shape = (*x.shape[:-1], out.shape[1])
-    result = Buffer(shape, torch.empty(shape, device="meta").stride(), out.dtype)
-    return call._replace(buffers=(*call.buffers[:-1], result))
 
 
 def _kind_of(values: Tensor, x: Tensor, bias: Tensor | None, rest: tuple[Any, ...]) -> Kind:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gossamer.formats import PackedVNM, Structure
 from gossamer.formats.keys import ravel
-from gossamer.kernels.product import activated
+from gossamer.kernels.product import activated, by_tokens
 from gossamer.kernels.vnm.operators import _library, vnm_of
 
 #: The largest magnitude of a type.
@@ -143,11 +143,11 @@ def linear8(
     return activated(out, activation).to(x.dtype)
 
 
-_library.impl("vnm_8bit", linear8, "CPU")
+_library.impl("vnm_8bit", by_tokens(linear8, 4), "CPU")
 _library.impl("vnm_8bit", torch.library.fallthrough_kernel, "Autograd")
 _library.impl("vnm_8bit_slow", torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("gossamer::vnm_8bit", lib=_library)
 def _(values: Any, shared: Any, meta: Any, scale: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))

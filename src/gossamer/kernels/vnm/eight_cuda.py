@@ -17,7 +17,7 @@ from gossamer.kernels.vnm.products import MANY, compiled, complain_of_sizes
 from gossamer.native.cuda import calls, usable
 from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
 
-_VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _SMALL, _TOKENS, _OUT = range(9)  # tensors of a call, then its buffers
+_VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _SMALL, _OUT = range(8)  # tensors of a call, then its buffers
 #: What kernels know a type by.
 WEIGHTS = {torch.float8_e4m3fn: 1, torch.int8: 2}
 _QUANTIZE = "PPPPqqqqq"
@@ -47,8 +47,9 @@ def decide(
     """Return what operands of a kind launch."""
     tokens, device, weight = x.shape[0], values.get_device(), WEIGHTS[values.dtype]
     steps = -(-cols // (32 * m))
-    small = Buffer((tokens, steps * 128), (steps * 128, 1), torch.uint8)
-    scales = Buffer((-(-tokens // 256) * 256,), (1,), torch.float32)  # a tile reads those of all its tokens
+    numbers = tokens * steps * 128  # bytes, then the scales: a tile reads those of all its tokens
+    small = Buffer((numbers + -(-tokens // 256) * 1024,), (1,), torch.uint8)
+    scales = Address(_SMALL, numbers)
     result = Buffer((tokens, rows), (rows, 1), x.dtype)
     some = tokens <= vnm_plan.most_of_some(rows, gpu.processors(device))
     launch = _some(tokens, rows, steps, x, activation, weight) if some else _many(
@@ -59,13 +60,14 @@ def decide(
         maps.insert(0, Box(_OUT, rows, tokens, 2 * rows, launch.macros["BOX"]) if launch.macros["OUT"] else bytes(128))
     arguments = (
         Address(_VALUES), Address(_META), 0, Address(_SMALL), Address(_OUT), Address(_BIAS), Address(_SCALE),
-        Address(_TOKENS), rows, steps * 64, 4, vnm_plan.sharing(0), tokens, steps, steps * 128, 2 * rows, *launch.tiles,
+        scales, rows, steps * 64, 4, vnm_plan.sharing(0), tokens, steps, steps * 128, 2 * rows, *launch.tiles,
         launch.lines, *maps,
     )  # fmt: skip
     run = compiled(launch, device, f"{MANY}{' 128s' * len(maps)}")
     product = calls.Launch(run, launch.grid, launch.threads, arguments)
     aligned = (_VALUES, _META, _X) if x.stride(0) % 8 == 0 else (_VALUES, _META)
-    return Call((small, scales, result), (quantize_launch(x, cols, m, steps, weight, device), product), aligned)
+    places = Address(_X), Address(_SHARED), Address(_SMALL), scales
+    return Call((small, result), (quantize_launch(x, cols, m, steps, weight, device, places), product), aligned)
 
 
 def _some(tokens: int, rows: int, steps: int, x: Tensor, activation: int, weight: int) -> vnm_plan.Launch:
@@ -88,17 +90,15 @@ def quantize_launch(
     steps: int,
     weight: int,
     device: int,
-    places: tuple[int, int, int, int] = (_X, _SHARED, _SMALL, _TOKENS),
+    places: tuple[Address, Address, Address, Address],
 ) -> calls.Launch:
     """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8.
 
-    ``places``: the numbers of x, of the shared columns, of the result and of its scales, among the tensors of the call.
+    ``places``: x, the shared columns, the result and its scales.
     """
-    source, shared, small, tokens = places
     launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight, gpu.processors(device))
     arguments = (
-        Address(source), Address(shared), Address(small), Address(tokens), x.stride(0), cols, m, steps,
-        int(x.stride(0) % 8 == 0),
+        *places, x.stride(0), cols, m, steps, int(x.stride(0) % 8 == 0),
     )  # fmt: skip
     return calls.Launch(compiled(launch, device, _QUANTIZE), launch.grid, launch.threads, arguments)
 
@@ -130,5 +130,5 @@ def prepare(
     return values, shared, meta, scale, x, bias, rows, *rest
 
 
-KINDS = Kinds(6, prepare, checked, linear8)
+KINDS = Kinds(6, prepare, checked, linear8, _X)
 gpu.register(_library, "vnm_8bit", KINDS)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gossamer.kernels import gpu
 from gossamer.kernels.gpu import ELEMENTS, Kinds
+from gossamer.kernels.product import by_tokens
 from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.kernels.vnm.operators import _library
 from gossamer.kernels.vnm.products import MANY, compiled
@@ -95,11 +96,11 @@ def one_by_one(
 @torch.library.register_fake("gossamer::vnm_group", lib=_library)
 def _(*operands: Any) -> Tensor:
     x, rows = operands[_X], sum(operands[7:10])
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))
 
 
-KINDS = Kinds(7, prepare, decide, one_by_one)
-_library.impl("vnm_group", one_by_one, "CPU")
+KINDS = Kinds(7, prepare, decide, one_by_one, _X)
+_library.impl("vnm_group", by_tokens(one_by_one, _X), "CPU")
 _library.impl("vnm_group", torch.library.fallthrough_kernel, "Autograd")
 _library.impl("vnm_group_slow", torch.library.fallthrough_kernel, "Autograd")
 gpu.register(_library, "vnm_group", KINDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -14,7 +16,7 @@ from gossamer.kernels.vnm import cuda
 from gossamer.kernels.vnm.operators import columns_of, vnm_of
 from gossamer.kernels.vnm.plan import FEW_TOKENS
 
-_linear = torch.ops.gossamer.vnm_linear.default
+_linear, _forward = torch.ops.gossamer.vnm_linear.default, torch.ops.gossamer.vnm_forward.default
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -42,6 +44,12 @@ class VnmProduct(Product):
         if feature_major is not None:
             out = as_feature_major(out) if feature_major else token_major(out)
         return out if x.dim() == 2 else out.reshape(*x.shape[:-1], self.rows)
+
+    def operator(self, values: Tensor) -> Callable[[Tensor, Tensor, Tensor | None], Tensor] | None:
+        if not values.is_cuda or not cuda._without_python:
+            return None
+        shared, meta, (rows, cols, v, m) = self.shared, self.meta, self.sizes
+        return lambda x, values, bias: _forward(values, shared, meta, x, bias, rows, cols, v, m, 0)
 
     def back(self, grad: Tensor, values: Tensor) -> Tensor:
         return grad @ torch.ops.gossamer.vnm_decode(values, self.shared, self.meta, *self.sizes)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gossamer.formats import PackedVNM
 from gossamer.formats.levels.pairs import TILE
-from gossamer.kernels.product import activated
+from gossamer.kernels.product import activated, by_tokens
 from gossamer.kernels.vnm.eight import Packed8, packed_keys, packed_values, round8
 from gossamer.kernels.vnm.operators import _library, _places, vnm_of
 
@@ -117,11 +117,11 @@ def linear_weight_only(
     return activated(out, activation).to(x.dtype)
 
 
-_library.impl("vnm_weight_only", linear_weight_only, "CPU")
+_library.impl("vnm_weight_only", by_tokens(linear_weight_only, 4), "CPU")
 _library.impl("vnm_weight_only", torch.library.fallthrough_kernel, "Autograd")
 _library.impl("vnm_weight_only_slow", torch.library.fallthrough_kernel, "Autograd")
 
 
 @torch.library.register_fake("gossamer::vnm_weight_only", lib=_library)
 def _(values: Any, shared: Any, meta: Any, scale: Any, x: Tensor, bias: Any, rows: int, *rest: int) -> Tensor:
-    return x.new_empty((x.shape[0], rows))
+    return x.new_empty((*x.shape[:-1], rows))

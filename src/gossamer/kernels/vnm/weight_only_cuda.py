@@ -76,5 +76,5 @@ def prepare(
     return values, shared, meta, scale, x, bias, rows, *rest
 
 
-KINDS = Kinds(6, prepare, decide, linear_widened)
+KINDS = Kinds(6, prepare, decide, linear_widened, _X)
 gpu.register(_library, "vnm_weight_only", KINDS)

@@ -255,6 +255,18 @@ __device__ __forceinline__ void ldmatrix(unsigned (&r)[4], unsigned at) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
 }
 
+// The same matrices, each transposed.
+__device__ __forceinline__ void ldmatrix_turned(unsigned (&r)[4], unsigned at) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
+}
+
+// 2 to the power of a number, with an error of 2 units in the last place; 0 for minus infinity.
+__device__ __forceinline__ float exp2_of(float f) {
+  float r;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(f));
+  return r;
+}
+
 #if __CUDA_ARCH__ >= 900
 // Four 8 x 8 matrices of b16, in the order of the accumulators; TURN: transposed. A lane gives the address of a line.
 template <bool TURN>

@@ -1,0 +1,58 @@
+"""Straight-through methods on a GPU choose the masks of a model in one launch."""
+
+import pytest
+import torch
+from torch import nn
+
+import gossamer as gs
+from gossamer.kernels.choosing import Chooser, Chosen
+from tests.kernels.test_choosing import TYPES, matrices
+
+pytestmark = pytest.mark.gpu
+
+
+def test_choices_are_those_of_the_pattern():
+    for dtype in TYPES:
+        given = [Chosen(*(part.cuda() for part in one)) for _ in range(20) for one in matrices(dtype, 4)]
+        chooser = Chooser(2, 4)
+        versions = [one.mask._version for one in given]
+        assert all(one.fits(4) for one in given) and not given[1].fits(3) and not given[1].fits(8)
+        chooser(given)
+        for one, version in zip(given, versions, strict=True):
+            mask = gs.NM(2, 4).select(one.dense.abs().float())
+            assert torch.equal(one.mask, mask) and torch.equal(one.sparse, torch.where(mask, one.dense, 0))
+            assert one.mask._version > version
+        assert not chooser.found_nan()
+        given[3].dense[0, 0] = torch.nan
+        chooser(given)
+        assert chooser.found_nan() and not chooser.found_nan()
+
+
+@pytest.mark.parametrize("options", [{}, {"schedule": "decay", "until": 4}, {"refresh": 2}], ids=str)
+def test_a_training_is_that_of_a_cpu(options):
+    weights = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).double().to(device)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        method = gs.train.SRSTE(model, optimizer, "2:4", decay_out=0.01, **options)
+        x = torch.randn(16, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
+        for _ in range(6):
+            model(x).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            method.step()
+        weights.append([layer.extra["dense"].cpu() for layer in method.layers] + [m.mask.cpu() for m in method.layers])
+    for one, other in zip(*weights, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_nan_is_noticed_in_the_next_step():
+    model = nn.Linear(8, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gs.train.STE(model, optimizer, "2:4")
+    model(torch.ones(1, 8, device="cuda")).sum().backward()
+    model.weight.grad[0, 0] = torch.nan
+    optimizer.step()
+    with pytest.raises(ValueError, match="diverged"):
+        optimizer.step()
