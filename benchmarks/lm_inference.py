@@ -22,7 +22,8 @@ from gossamer.app.bench.lm_model import GPT, weights_of
 RESULTS = Path(__file__).with_name("results") / "lm-inference.json"
 NETS = {
     "dense": (512, ""), "dense, width 416": (416, ""), "dense, width 320": (320, ""),
-    "dense, equal weights of 75%": (256, ""), "dense, width 224": (224, ""), "dense, equal weights": (160, ""),
+    "dense, equal weights of 75%": (256, ""), "dense, width 224": (224, ""), "dense, width 192": (192, ""),
+    "dense, equal weights": (160, ""),
     "75%": (512, "75%"), "90%": (512, "90%"), "95%": (512, "95%"), "2:4": (512, "2:4"), "2:8": (512, "2:8"),
     "all:2:8": (512, "all:2:8"), "fan-in 90%": (512, "fan-in 90%"), "block 4x4 90%": (512, "block 4x4 90%"),
 }  # fmt: skip
@@ -41,7 +42,7 @@ def net(width: int, how: str) -> tuple[nn.Module, int]:
 
 
 @torch.no_grad()
-def measure(rounds: int = 12, calls: int = 10) -> list[dict[str, Any]]:
+def measure(rounds: int = 60, calls: int = 10) -> list[dict[str, Any]]:
     """Return milliseconds of a call for each net."""
     torch.set_num_threads(1)
     made = {name: net(*how) for name, how in NETS.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from gossamer.app.bench.lm_cases import METHODS, Case
@@ -105,10 +106,56 @@ EXCHANGE = [
     Case("RigL, fraction 0.1, mean of 8 steps", "RigL", "90%", {**_END, "fraction": 0.1, "growth": 8}),
 ]
 
-#: What learns from the trained dense net: the same net pruned, and a smaller one of as many weights.
+#: What learns from the trained dense net: the same net pruned, and smaller ones of as many weights or as fast.
+_HALF: dict[str, Any] = {"until": 0.5}
 TAUGHT = [
-    Case("trained, GMP, distilled", "GMP", "90%", {"until": 0.5}, distil=0.5, trained=True),
+    Case("trained, GMP, distilled", "GMP", "90%", _HALF, distil=0.5, trained=True),
     Case("dense, equal weights, boost 3, distilled", width=160, boost=3, distil=0.5),
+]
+TAUGHT_28 = [
+    Case("trained, GMP all:2:8, distilled", "GMP", "all:2:8", _HALF, distil=0.5, trained=True),
+    Case("dense, equal weights of 75%, boost 2, distilled", width=256, boost=2, distil=0.5),
+]
+TAUGHT_AS_FAST = [
+    Case("dense, width 192, boost 3, distilled", width=192, boost=3, distil=0.5),
+    Case("dense, width 224, boost 3, distilled", width=224, boost=3, distil=0.5),
+]
+TAUGHT_FOLLOWED = [
+    Case("trained, GMP, following, distilled", "GMP", "90%", _HALF, follow=0.6, distil=0.5, trained=True)
+]
+SMALL = [
+    Case("dense, equal weights, boost 3", width=160, boost=3),
+    Case("dense, width 192, boost 3", width=192, boost=3),
+    Case("dense, width 224, boost 3", width=224, boost=3),
+    Case("dense, equal weights of 75%, boost 2", width=256, boost=2),
+]
+
+#: Gradual pruning with a learning rate that follows the density: when does it end, and how far does it go up?
+GRADUAL = {
+    "early": Case("GMP, following, 0 to 30 %", "GMP", "90%", {"until": 0.3}, follow=0.6),
+    "half": Case("GMP, following, 5 to 50 %", "GMP", "90%", _SOON, follow=0.6),
+    "late": Case("GMP, following, 15 to 75 %", "GMP", "90%", _LATE, follow=0.6),
+    "less": Case("GMP, following by 0.4, 5 to 50 %", "GMP", "90%", _SOON, follow=0.4),
+    "later": Case("GMP, following, 20 to 85 %", "GMP", "90%", {"start": 0.2, "until": 0.85}, follow=0.6),
+    "late, blocks": Case("GMP 4x4 blocks, following, 15 to 75 %", "GMP", "block 4x4 90%", _LATE, follow=0.6),
+}
+GRADUAL_28 = {
+    name: replace(case, name=case.name.replace("GMP", "GMP all:2:8"), how="all:2:8") for name, case in GRADUAL.items()
+}
+
+#: Exchanging weights, with the learning rate of the recipe.
+EXCHANGE_BOOSTED = [
+    Case("Static, boost 4", "Static", "90%", boost=4),
+    Case("RigL, fraction 0.1, boost 4", "RigL", "90%", {**_END, "fraction": 0.1}, boost=4),
+]
+EXCHANGE_DEFAULT = [Case("RigL, boost 4", "RigL", "90%", _END, boost=4)]
+
+#: Methods that train all weights, with settings that suit this net.
+ALL_WEIGHTS = [
+    Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
+    Case("trained, Movement, distilled", "Movement", "90%", _HALF, distil=0.5, trained=True),
+    Case("HardConcrete, price 3e-6", "HardConcrete", "", {"price": 3e-6, "lr": 1e4, **_END}),
+    Case("HardConcrete, price 1e-5", "HardConcrete", "", {"price": 1e-5, "lr": 1e4, **_END}),
 ]
 
 
@@ -128,4 +175,17 @@ PLANS = {
     "exchange": Plan(EXCHANGE, 4500), "exchange, chosen": Plan(EXCHANGE[1:2], 4500, 3),
     "taught": Plan(TAUGHT, 3000, 3, teacher=1500), "srigl": Plan(ABLATION[:2], seeds=3),
     "unfinished": Plan([case for case in OTHERS if case.name in UNFINISHED]),
+    "taught 28": Plan(TAUGHT_28, 3000, 3, teacher=1500),
+    "taught, as fast": Plan(TAUGHT_AS_FAST, 3000, 3, teacher=1500),
+    "taught, following": Plan(TAUGHT_FOLLOWED, 3000, 3, teacher=1500), "small": Plan(SMALL, 4500, 3),
+    "small, two": Plan([SMALL[0], SMALL[3]], 4500, 3), "small, others": Plan(SMALL[1:3], 4500, 3),
+    "small, equal": Plan(SMALL[:1], seeds=3), "small, 28": Plan(SMALL[3:], seeds=3),
+    "small, as 90%": Plan(SMALL[1:2], 4500, 3), "dense, long": Plan([Case("dense")], 4500),
+    "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
+    "all weights": Plan(ALL_WEIGHTS), "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
+    "static": Plan(EXCHANGE_BOOSTED[:1], seeds=3), "gradual": Plan(list(GRADUAL.values())),
+    **{f"gradual {name}": Plan([case], seeds=3) for name, case in GRADUAL.items()},
+    **{f"gradual {name}, long": Plan([case], 4500, 3) for name, case in GRADUAL.items()},
+    **{f"gradual {name} 28": Plan([case], seeds=3) for name, case in GRADUAL_28.items()},
+    "static 28": Plan([Case("Static all:2:8, boost 2.3", "Static", "all:2:8", boost=2.3)], seeds=3),
 }  # fmt: skip

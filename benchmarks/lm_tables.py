@@ -10,65 +10,80 @@ from typing import Any
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs" / "explanation"
-TEXTS = {"asv": "American Standard Version", "kjv": "King James Bible"}
-PARTS = (("asv", "cosine", 1500), ("asv", "cosine", 4500), ("kjv", "cosine", 1500), ("kjv", "constant", 1500))
+TEXTS = {"asv": "American Standard Version", "kjv": "King James Bible", "code": "Python sources"}
+#: Text, learning rate, steps, and whether the blocks were compiled.
+PARTS = (
+    ("code", "cosine", 4500, True), ("code", "cosine", 3000, True), ("code", "cosine", 1500, True),
+    ("asv", "cosine", 1500, True), ("asv", "cosine", 1500, False), ("asv", "cosine", 4500, False),
+    ("kjv", "cosine", 1500, False), ("kjv", "constant", 1500, False),
+)  # fmt: skip
 #: Trainings of the picture: the network in lm-inference.json, the label, and whether it is dense.
 DRAWN = {
-    "dense": ("dense", "dense", True),
-    "dense, equal weights of 75%, boost 2": (
-        "dense, equal weights of 75%",
-        "smaller dense, as many weights as 2:8",
-        True,
-    ),
-    "dense, equal weights, boost 3": ("dense, equal weights", "smaller dense, as many weights as 90 %", True),
-    "Static, boost 4": ("90%", "90 %, from scratch", False),
-    "trained, GMP, distilled": ("90%", "90 %, pruned from dense", False),
-    "Static all:2:8, boost 2.3": ("all:2:8", "2:8, from scratch", False),
-    "SR-STE 2:4": ("2:4", "2:4, from scratch", False),
-    "trained, GMP all:2:8, distilled": ("all:2:8", "2:8, pruned from dense", False),
+    "dense, equal weights of 75%, boost 2": ("dense, equal weights of 75%", "dense, width 256", True),
+    "dense, width 192, boost 3": ("dense, width 192", "dense, width 192", True),
+    "dense, equal weights, boost 3": ("dense, equal weights", "dense, width 160", True),
+    "GMP, following, 15 to 75 %": ("90%", "90 %, recipe", False),
+    "GMP 4x4 blocks, following, 15 to 75 %": ("block 4x4 90%", "90 %, 4x4 blocks, recipe", False),
+    "Static, boost 4": ("90%", "90 %, fixed masks", False),
 }
+PICTURED = ("code", 4500)
 WIDTH, HEIGHT, LEFT, TOP = 560, 330, 70, 24
 
 
-def trainings(rows: list[dict[str, Any]], text: str, rate: str, steps: int) -> list[str]:
-    """Return a table of trainings, best first: the mean over seeds, and how far these are apart."""
-    mine = [r for r in rows if (r["text"], r["rate"], r["of"]) == (text, rate, steps)]
-    teams: dict[tuple[bool, str], list[dict[str, Any]]] = {}
-    for row in mine:
-        stopped = row["steps"] < steps
-        name = f"{row['name']}, stopped at step {row['steps']:,}" if stopped else row["name"]
-        teams.setdefault((stopped, name), []).append(row)
-    out = ["| training | weights | bits per byte | runs | highest - lowest |", "|---|--:|--:|--:|--:|"]
-    for (_, name), team in sorted(teams.items(), key=lambda item: (item[0][0], mean_bits(item[1]))):
+def trainings(rows: list[dict[str, Any]], text: str, rate: str, steps: int, compiled: bool) -> list[str]:
+    """Return a table of trainings that were not stopped, best first: the mean over seeds, and how far these are apart.
+
+    Python sources have a second column: on the package that settings are chosen by.
+    """
+    teams: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        same = (row["text"], row["rate"], row["of"], row.get("compiled", False)) == (text, rate, steps, compiled)
+        if same and row["steps"] == steps:
+            teams.setdefault(row["name"], []).append(row)
+    two = text == "code"
+    more = " to choose by |" if two else ""
+    out = [f"| training | weights | bits per byte |{more} runs | highest - lowest |",
+           f"|---|--:|--:|{'--:|' if two else ''}--:|--:|"]  # fmt: skip
+    for name, team in sorted(teams.items(), key=lambda item: mean_bits(item[1])):
         bits = [row["bits"] for row in team]
         apart = f"{max(bits) - min(bits):.3f}" if len(bits) > 1 else ""
-        out.append(f"| {name} | {team[0]['weights'] / 1e6:.2f} M | {mean_bits(team):.3f} | {len(team)} | {apart} |")
+        figures = f"{mean_bits(team):.3f} |" + (f" {mean_bits(team, 'bits to choose by'):.3f} |" if two else "")
+        out.append(f"| {name} | {team[0]['weights'] / 1e6:.2f} M | {figures} {len(team)} | {apart} |")
     return out
 
 
-def mean_bits(team: list[dict[str, Any]]) -> float:
+def mean_bits(team: list[dict[str, Any]], what: str = "bits") -> float:
     """Return the mean over seeds."""
-    return statistics.mean(row["bits"] for row in team)
+    return statistics.mean(row[what] for row in team)
 
 
 def table(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
     """Return what the page includes."""
     lines = [f"*{found['machine']}; made by `benchmarks/lm.py`.*", ""]
-    for text, rate, steps in PARTS:
+    for text, rate, steps, compiled in PARTS:
         how = "warm-up and cosine" if rate == "cosine" else "constant learning rate, no warm-up"
-        lines += [f"**{TEXTS[text]}**, {steps:,} steps, {how}", "", *trainings(found["rows"], text, rate, steps), ""]
-    dense = next(row["ms"] for row in found["times"] if row["name"] == "dense")
-    lines += [
-        "**A training step**, with nothing else on the GPU, between updates of masks",
-        "",
-        "| | ms | of dense |",
-        "|---|--:|--:|",
-    ]
-    lines += [f"| {row['name']} | {row['ms']:.1f} | {row['ms'] / dense:.2f} |" for row in found["times"]]
+        after = ", after the 1,500 of the teacher" if steps == 3000 else ""
+        lines += [f"**{TEXTS[text]}**, {steps:,} steps{after}, {how}{', compiled blocks' if compiled else ''}", ""]
+        lines += [*trainings(found["rows"], text, rate, steps, compiled), ""]
+    lines += [*source(found["text"]), ""]
+    dense = found["times"][0]
+    lines += ["**A training step**, with nothing else on the GPU, between updates of masks", ""]
+    lines += ["| | ms | of dense | compiled blocks, ms | of dense |", "|---|--:|--:|--:|--:|"]
+    for row in found["times"]:
+        pairs = (f"{row[kind]:.1f} | {row[kind] / dense[kind]:.2f}" for kind in ("ms", "compiled ms"))
+        lines.append(f"| {row['name']} | {' | '.join(pairs)} |")
     lines += ["", "**Inference after `pack_`**, one token, one thread of a CPU, float32 (`benchmarks/lm_inference.py`)"]
     lines += ["", "| network | weights | ms |", "|---|--:|--:|"]
     lines += [f"| {row['name']} | {row['weights'] / 1e6:.2f} M | {row['ms']:.2f} |" for row in inference]
     return "\n".join(lines) + "\n"
+
+
+def source(text: dict[str, Any]) -> list[str]:
+    """Say what the Python sources are."""
+    parts = (f"{name} {text['versions'][name]} ({size / 1e6:.1f} MB)" for name, size in text["bytes"].items())
+    *trained, reported, chosen = parts
+    return [f"The Python sources are those of {', '.join(trained)}. Bits per byte are those of {reported}, those to "
+            f"choose by of {chosen}; of each 1 MB is read. SHA-256 of all: `{text['digest'][:16]}`."]  # fmt: skip
 
 
 def picture(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
@@ -76,7 +91,7 @@ def picture(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
     times = {row["name"]: row["ms"] for row in inference}
     teams: dict[str, list[dict[str, Any]]] = {}
     for row in found["rows"]:
-        if (row["text"], row["of"], row["steps"]) == ("asv", 1500, 1500):
+        if (row["text"], row["of"]) == PICTURED and row["steps"] == row["of"]:
             teams.setdefault(row["name"], []).append(row)
     bits = {name: mean_bits(team) for name, team in teams.items()}
     drawn = [(bits[name], *DRAWN[name]) for name in DRAWN if name in bits]
@@ -99,7 +114,7 @@ def picture(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
         above = not any(0 < other - ms < 2 and abs(loss - level) < 0.005 for other, level, *_ in points)
         shift = -6 if above else 16  # below, where the next point to the right has its label above
         out.append(f'<text x="{x + 8:.1f}" y="{y + shift:.1f}" fill="{colour}">{name}, {loss:.3f}</text>')
-    for level in (1.30, 1.34, 1.38, 1.42):
+    for level in (1.50, 1.52, 1.54, 1.56, 1.58, 1.60):
         y = at(1.0, level)[1]
         out.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{level:.2f}</text>')
     for ms in sorted({round(p[0], 1) for p in points}):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,27 +17,38 @@ _END = {"until": 0.75}
 TIMED = [
     Case("dense"), Case("dense, equal weights", width=160), Case("Static 90%", "Static", "90%"),
     Case("RigL 90%", "RigL", "90%", _END), Case("GMP 90%", "GMP", "90%", _END), Case("SR-STE 2:4", "SRSTE", "2:4"),
+    Case("STE 90%", "STE", "90%"), Case("Top-KAST 90%", "TopKAST", "90%"),
 ]  # fmt: skip
 
 
-def times(device: str, steps: int = 12, rounds: int = 3) -> list[dict[str, Any]]:
-    """Return the median over rounds of a step between updates of masks."""
+def times(device: str, steps: int = 12, rounds: int = 5, compiled: bool = True) -> list[dict[str, Any]]:
+    """Return the median over rounds of a step between updates of masks, eager and with compiled blocks."""
     text = split(bytes(torch.randint(256, (200_000,), generator=torch.Generator().manual_seed(0)).tolist()))
-    setting, rows = Setting(steps=1500, device=device), []
-    for case in TIMED:
-        trainer = Trainer(case, setting, text, 0, None)
+    kinds = [False, True] if compiled else [False]
+    setting = Setting(steps=1500, device=device)
+    trainers = {
+        (case.name, kind): Trainer(case, replace(setting, compiled=kind), text, 0, None)
+        for kind in kinds for case in TIMED
+    }  # fmt: skip
+    for trainer in trainers.values():
         for _ in range(6):
             trainer()
-        found = []
-        for _ in range(rounds):
+    found: dict[Any, list[float]] = {name: [] for name in trainers}
+    for _ in range(rounds):  # interleaved, so that other load of the machine meets all of them
+        for name, trainer in trainers.items():
             _wait(device)
             began = time.perf_counter()
             for _ in range(steps):
                 trainer()
             _wait(device)
-            found.append((time.perf_counter() - began) / steps * 1e3)
-        rows.append({"name": case.name, "ms": round(statistics.median(found), 2)})
-        print(rows[-1], flush=True)
+            found[name].append((time.perf_counter() - began) / steps * 1e3)
+    rows = []
+    for case in TIMED:
+        row = {"name": case.name, "ms": round(statistics.median(found[case.name, False]), 2)}
+        if compiled:
+            row["compiled ms"] = round(statistics.median(found[case.name, True]), 2)
+        rows.append(row)
+        print(row, flush=True)
     return rows
 
 

@@ -1,13 +1,17 @@
 """All values of the weights that straight-through methods train."""
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import gossamer as gs
+from gossamer.kernels import choosing
+from gossamer.native.build import compiler
 from gossamer.train.masters import Master, write
+from tests.native import emulator
 
 MODELS = {
     "linear": (lambda: nn.Linear(8, 4), (3, 8)),
@@ -151,3 +155,60 @@ def test_a_weight_that_is_no_longer_masked_is_left_alone(change):
     step(model, optimizer, method, x)
     assert getattr(model.weight, "format", None) == format
     assert torch.isfinite(model.weight.detach().to_dense()).all()
+
+
+@pytest.fixture
+def one_launch(monkeypatch):
+    """The GPU's way, with its kernel on a CPU."""
+    monkeypatch.setattr(choosing, "function", emulator.function)
+    monkeypatch.setattr(choosing, "processors", lambda device: 2)
+    monkeypatch.setattr(choosing, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(choosing, "_copied", lambda flag: (flag.clone(), SimpleNamespace(synchronize=lambda: None)))
+    monkeypatch.setattr(Master, "on_gpu", True)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("options", [{}, {"schedule": "decay", "until": 4}, {"refresh": 2}], ids=str)
+def test_one_launch_for_a_model_does_what_layer_by_layer_does(kind, options, request):
+    def weights():
+        torch.manual_seed(0)
+        make, shape = MODELS[kind]
+        model = nn.Sequential(make()).double()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        method = gs.train.SRSTE(model, optimizer, "2:4", decay_out=0.01, **options)
+        x = torch.randn(shape, dtype=torch.float64)
+        for _ in range(6):
+            step(model, optimizer, method, x)
+        return [part for layer in method.layers for part in (layer.extra["dense"], layer.mask, layer.weight)]
+
+    expected = weights()
+    request.getfixturevalue("one_launch")
+    for one, other in zip(weights(), expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+def test_one_launch_notices_nan_in_the_next_step(one_launch):
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gs.train.STE(model, optimizer, "2:4")
+    before = model.weight.detach().clone()
+    for fails in (False, True):
+        model(torch.ones(1, 8)).sum().backward()
+        model.weight.grad[0, 0] = torch.nan
+        if fails:
+            with pytest.raises(ValueError, match="diverged"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        assert torch.equal(model.weight[0, :4], before[0, :4])
+
+
+def test_a_gradient_that_somebody_else_has_is_not_changed(monkeypatch):
+    monkeypatch.setattr(Master, "on_gpu", True)
+    model, optimizer, _, _ = trained("linear", decay_out=0.5)
+    own = torch.ones(4, 8)
+    model.weight.grad = own
+    optimizer.step()
+    assert torch.equal(own, torch.ones(4, 8))

@@ -23,19 +23,33 @@ def steps(model, recipe, batches):
         recipe.step()
 
 
-def test_learning_rates():
+def test_learning_rates_follow_the_density():
     model = network()
     recipe = gs.train.Recipe(model, "90%", steps=60, lr=1e-3)
+    assert repr(recipe) == "Recipe(GMP 90%, 60 steps, learning rate of sparse layers x 3.98)"
     dense, sparse = recipe.optimizer.param_groups
     assert {p.shape for p in sparse["params"]} == {(32, 64), (8, 32)}
-    assert recipe.boost == pytest.approx(10**0.6)
-    seen = []
-    for _ in range(60):
-        assert sparse["lr"] == pytest.approx(dense["lr"] * recipe.boost)
+    seen, boosts = [], []
+    for number in range(60):
+        density = sum(layer.kept for layer in recipe.method.layers) / (32 * 64 + 8 * 32)
+        assert sparse["lr"] == pytest.approx(dense["lr"] * density**-0.6)
+        assert density == 1 or number >= 9  # dense for 15 % of the steps
         seen.append(dense["lr"])
+        boosts.append(recipe.boost)
         steps(model, recipe, INPUTS[:1])
     assert max(seen) == pytest.approx(1e-3, rel=0.01) and seen[0] == pytest.approx(5e-4) and seen[-1] < 2e-6
-    assert gs.train.Recipe(network(), "2:4", steps=9).boost == pytest.approx(2**0.6)
+    assert boosts[0] == 1 and boosts[45] == pytest.approx(10**0.6, rel=0.01) and boosts == sorted(boosts)
+
+
+@pytest.mark.parametrize(("how", "method"), [("2:4", "Static"), ("all:2:8", "Static"), ("block 4x4 75%", "GMP"),
+                                             ("fan-in 75%", "GMP"), (0.8, "GMP")])  # fmt: skip
+def test_patterns_that_fix_their_sparsity_are_not_gradual(how, method):
+    recipe = gs.train.Recipe(model := network(), how, steps=12)
+    assert type(recipe.method).__name__ == method
+    if method == "Static":
+        assert recipe.boost == pytest.approx((1 - recipe.method.sparsity) ** -0.6)
+    steps(model, recipe, INPUTS)
+    assert recipe.boost == pytest.approx((1 - recipe.method.sparsity) ** -0.6, rel=0.05)
 
 
 def test_from_a_trained_net():

@@ -92,6 +92,14 @@ def demo(path: str, as_json: bool) -> None:
     click.echo(f"{path}: layers, masks, roofline, curves")
 
 
+class Text(click.Path):
+    """A file, or the name of a text that lm knows; a file of that name is meant by ./name."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Check that the file exists, if it is one."""
+        return value if value in ("kjv", "asv", "code") else super().convert(value, param, ctx)
+
+
 @main.command(short_help="Compare with the usual alternatives.")
 @click.argument("what", metavar="[SUITE|MODEL]", default="cpu")
 @click.option(
@@ -99,7 +107,7 @@ def demo(path: str, as_json: bool) -> None:
 )
 @click.option("--full", is_flag=True, help="Measure everything that the docs show: many minutes.")
 @click.option("--out", type=click.Path(dir_okay=False), help="Also write the results as JSON.")
-@click.option("--text", type=click.Path(exists=True, dir_okay=False), help="The text file that lm trains on.")
+@click.option("--text", type=Text(exists=True, dir_okay=False), help="What lm trains on: a file, kjv, asv or code.")
 @as_json_option
 def bench(what: str, tokens: int, full: bool, out: str | None, text: str | None, as_json: bool) -> None:
     """Compare gossamer with the usual alternatives; takes a minute or two without --full.

@@ -99,10 +99,16 @@ def kernels() -> dict[str, Any]:
     return {
         "loaded": native.load(),
         "isa": native.isa(),
+        "int8_isa": native.int8_isa(),
         "why_not": native.why_not(),
         "path": None if path is None else str(path),
         "origin": origin,
     }
+
+
+def _kernels(found: dict[str, Any]) -> str:
+    sets = found["isa"] if found["isa"] == found["int8_isa"] else f"{found['isa']} and {found['int8_isa']}"
+    return f"for {sets}, {found['origin']}\n[dim]{found['path']}[/]"
 
 
 def driver() -> str | None:
@@ -209,9 +215,7 @@ def table(facts: dict[str, Any]) -> Table:
         "ISA": " ".join(has) or "[dim]none of " + " ".join(ISA) + "[/]",
         "torch uses": f"{torch_['cpu_capability']}, {torch_['threads']} threads",
         "C++ compiler": f"{compiler['version']}\n[dim]{compiler['path']}[/]" if compiler else "[yellow]none found[/]",
-        "kernels": f"for {kernels['isa']}, {kernels['origin']}\n[dim]{kernels['path']}[/]"
-        if kernels["loaded"]
-        else "[yellow]none[/]",
+        "kernels": _kernels(kernels) if kernels["loaded"] else "[yellow]none[/]",
         "GPU": "\n".join(gpus) or "[dim]none[/]",
         "NVRTC": facts["nvidia"]["nvrtc"] or "[dim]none[/]",
         "cache": f"{cache['path']}\n[dim]{cache['files']} files, {cache['bytes'] / 1e6:.1f} MB[/]",

@@ -281,9 +281,8 @@ class Method:
         if checks.has_closure(args, kwargs) and self.gradients.take():  # which computed the gradient inside the step
             for weight in self.gradients.weights:
                 self._settle(weight)
-        for weight in self.gradients.weights:
-            if is_sharded(weight.parameter):
-                clear(weight.parameter, weight.parameter)
+        for weight in self.gradients.sharded():
+            clear(weight.parameter, weight.parameter)
 
     # -- what a user asks
 

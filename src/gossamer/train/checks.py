@@ -132,3 +132,9 @@ def initial(weight: Tensor, mask: Tensor, how: str | None, rng: torch.Generator,
 def has_closure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
     """Was ``optimizer.step`` given a function that computes the gradient? (The optimizer itself may come first.)"""
     return kwargs.get("closure") is not None or any(callable(a) for a in args)
+
+
+def refresh(method: str, steps: Any) -> None:
+    """Refuse what is no number of steps between selections of masks."""
+    if type(steps) is not int or steps < 1:
+        raise ValueError(f"{method}: refresh={steps!r} must be a number of steps, from 1")

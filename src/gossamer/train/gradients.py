@@ -49,6 +49,8 @@ class Gradients:
 
     def ask(self, wanted: bool) -> None:
         """From now on keep dense gradients, or stop and forget what was kept."""
+        if not wanted and not self._wanted:  # as after most steps: nothing was kept
+            return
         self._wanted = wanted
         if not wanted:
             self._sums.clear()
@@ -62,7 +64,7 @@ class Gradients:
     @torch.no_grad()
     def take(self) -> bool:
         """Keep what backward has collected. Was there anything?"""
-        for weight in self.weights:
+        for weight in self.weights if self._wanted else self.sharded():
             parameter: Any = weight.parameter
             if parameter.grad is None:
                 continue
@@ -81,6 +83,10 @@ class Gradients:
             elif factors is not None and self._several and (product := factors.product()) is not None:
                 self._add(parameter, self._mean(product))
         return bool(self._sums)
+
+    def sharded(self) -> list[Weight]:
+        """The weights that FSDP has sharded. (Asked in every step, so without reading them as a module does.)"""
+        return [weight for weight in self.weights if is_sharded(weight.module._parameters.get(weight.places[0][1]))]
 
     def _add(self, parameter: Any, grad: Any) -> None:
         """Add the gradient of a step; several are summed in float32 at least."""

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Masked
+from gossamer.kernels.choosing import Chooser, Chosen
 from gossamer.kernels.clearing import clear_all
-from gossamer.models.home import Home, home_of, version_of
+from gossamer.models.home import GRAD, Home, home_of, version_of
 from gossamer.models.masked import exchange_memory
 from gossamer.models.weights import Weight
 from gossamer.train.layers import Layer
@@ -51,21 +52,51 @@ class Master:
         self.weight, self.layers = weight, list(layers)
         parameter = weight.parameter
         self.dense = whole(parameter) if is_sharded(parameter) else torch.empty_like(parameter.detach())
+        self._complete = self.dense.numel() == sum(layer.size for layer in self.layers)
+        self._chosen: tuple[Any, list[Chosen]] = None, []
         for layer in layers:
             layer.put(self.dense, layer.extra["dense"])
+        self.views = True  # are ``extra["dense"]`` views, not copies?
         self._sparse: Tensor | None = None  # what the model computes with, while the parameter has all values
         self._share()
 
     @property
+    def parameter(self) -> Any:
+        """The parameter of a masked weight, as the module has it; read in every step, so without settling its mask."""
+        module, name = self.weight.places[0]
+        return module._parameters.get(name)
+
+    @property
     def trains(self) -> bool:
         """Is there a gradient for a step, and is the weight still masked? (`gs.densify_` and `gs.pack_` end that.)"""
-        parameter: Any = self.weight.parameter
-        masked = is_sharded(parameter) or isinstance(self.weight.format, Masked)
-        return masked and parameter.grad is not None
+        parameter = self.parameter
+        if parameter is None or GRAD.__get__(parameter) is None:
+            return False
+        return is_sharded(parameter) or isinstance(self.weight.format, Masked)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Are all values on a GPU, where one call for many weights saves launches?"""
+        return self.dense.is_cuda
+
+    @property
+    def is_plain(self) -> bool:
+        """Are its layers all of a parameter of this process, which has the type and device of all values?"""
+        parameter = self.parameter
+        if is_sharded(parameter) or self.dense.dtype != parameter.dtype or self.dense.device != parameter.device:
+            return False
+        return self._complete
+
+    @property
+    def owns_gradient(self) -> bool:
+        """May its gradient be changed in place?"""
+        parameter = self.parameter
+        home = home_of(parameter)
+        return home is not None and home.owns(GRAD.__get__(parameter))
 
     def open(self) -> None:
         """Give the parameter all values."""
-        parameter: Any = self.weight.parameter
+        parameter = self.parameter
         if is_sharded(parameter):
             rows = local(parameter)
             self._sparse = rows.clone()
@@ -77,20 +108,37 @@ class Master:
 
     def close(self) -> None:
         """Give the parameter what the model computes with, as it was before :meth:`open`; all values are kept here."""
-        parameter: Any = self.weight.parameter
         if self._sparse is None:
             return
+        parameter = self.parameter
         if is_sharded(parameter):
             self.dense = whole(parameter)
             local(parameter).copy_(self._sparse)
         else:
             self.dense = exchange_memory(parameter, self._sparse)
         self._sparse = None
-        self._share()
+        if not self.views or self._shared != (self.dense.data_ptr(), self.dense.dtype):
+            self._share()
 
     def _share(self) -> None:
         for layer in self.layers:
             layer.extra["dense"] = layer.matrix(self.dense)
+        self._shared = self.dense.data_ptr(), self.dense.dtype
+        memory = self.dense.untyped_storage().data_ptr()
+        self.views = all(layer.extra["dense"].untyped_storage().data_ptr() == memory for layer in self.layers)
+
+    def matrices(self, home: Home | None, m: int) -> list[Chosen]:
+        """What a kernel that chooses among m writes to, for each layer; empty if it can't."""
+        mask = None if home is None else home.mask
+        if mask is None or not self.views or not self.is_plain:
+            return []
+        parameter = self.parameter.detach()
+        key = m, parameter.data_ptr(), self.dense.data_ptr(), mask.data_ptr(), mask.shape, parameter.dtype
+        if self._chosen[0] != key:
+            whole = parameter.is_contiguous() and mask.is_contiguous()
+            found = [Chosen(x.extra["dense"], x.matrix(parameter), x.matrix(mask)) for x in self.layers if whole]
+            self._chosen = key, found if all(one.fits(m) for one in found) else []
+        return self._chosen[1]
 
     def gather(self, matrices: Sequence[Tensor]) -> Tensor:
         """One tensor of the weight's shape, from a matrix for each layer."""
@@ -115,7 +163,7 @@ def write(masters: Sequence[Master], values: Sequence[Tensor], masks: Sequence[T
     together: list[tuple[Tensor, Tensor, Tensor]] = []  # of plain weights: the parameter, its values, its mask
     homes: list[tuple[Home, Tensor, Tensor]] = []  # the mask that the home has, and the new one
     for master, value, mask in zip(masters, values, masks, strict=True):
-        parameter = master.weight.parameter
+        parameter = master.parameter
         if is_sharded(parameter):
             become_rows(parameter, value, whole_mask(parameter) if mask is None else mask)
             continue
@@ -132,3 +180,31 @@ def write(masters: Sequence[Master], values: Sequence[Tensor], masks: Sequence[T
         clear_all(parameters, kept)
     for home, mask, _ in homes:
         home.version = version_of(mask)
+
+
+def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
+    """Let the model compute with the largest n of every m, chosen on a GPU; return the weights that can't be.
+
+    Parameters
+    ----------
+    masters
+        That are closed.
+    chooser
+        Has n and m.
+    """
+    matrices: list[Chosen] = []
+    homes: list[Home] = []
+    left: list[Master] = []
+    for master in masters:
+        home = home_of(master.parameter)
+        mine = master.matrices(home, chooser.m)
+        if mine:
+            matrices += mine
+            homes.append(home)  # type: ignore[arg-type]
+        else:
+            left.append(master)
+    if matrices:
+        chooser(matrices)
+    for home in homes:
+        home.version = version_of(home.mask)  # type: ignore[arg-type]
+    return left

@@ -14,7 +14,8 @@ class RigL(Exchange):
     Parameters
     ----------
     model, optimizer, sparsity, growth, options
-        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`.
+        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`. On a language model
+        ``fraction=0.1`` was better than the published 0.3, and fixed masks were as good.
 
     Examples
     --------

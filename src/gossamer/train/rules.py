@@ -14,7 +14,7 @@ from gossamer.patterns._rank import keep_top, tame
 from gossamer.scores import Score
 from gossamer.train.layers import Layer
 
-_DIVERGED = "a weight or gradient is NaN: training has diverged, and no pattern can be chosen"
+DIVERGED = "a weight or gradient is NaN: training has diverged, and no pattern can be chosen"
 
 #: A score for every position of a layer, neurons x inputs; higher stays, or grows first.
 Rule = Callable[[Layer], Tensor]
@@ -171,8 +171,10 @@ def _from_0_to_1(scores: Tensor) -> Tensor:
     return (scores - low) / (high - low).clamp(min=torch.finfo(torch.float64).tiny)
 
 
-def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:
+def top(scores: Tensor, count: int, among: Tensor | None = None, checked: bool = False) -> Tensor:
     """Mask of the ``count`` highest scores, among some positions or all; of equals, those with the lower index.
+
+    ``checked``: none is known to be NaN, so that the host need not wait for a GPU to say so.
 
     Examples
     --------
@@ -180,7 +182,7 @@ def top(scores: Tensor, count: int, among: Tensor | None = None) -> Tensor:
     >>> top(torch.tensor([1.0, 5.0, 3.0]), 1, torch.tensor([True, False, True]))
     tensor([False, False,  True])
     """
-    scores = comparable(scores)
+    scores = comparable(scores, checked)
     if among is None:
         return keep_top(scores, min(count, scores.numel()))
     places = among.reshape(-1).nonzero().view(-1)  # few of many, most often
@@ -202,11 +204,11 @@ def top_at(scores: Tensor, count: int, places: Tensor, shape: Sequence[int]) -> 
     return out.view(shape)
 
 
-def comparable(scores: Tensor) -> Tensor:
-    """Scores as float32 or float64; NaN is an error."""
+def comparable(scores: Tensor, checked: bool = False) -> Tensor:
+    """Scores as float32 or float64; NaN is an error, unless they are checked."""
     scores = scores if scores.dtype == torch.float64 else scores.float()
-    if scores.numel() and bool(scores.max().isnan()):
-        raise ValueError(_DIVERGED)
+    if not checked and scores.numel() and bool(scores.max().isnan()):
+        raise ValueError(DIVERGED)
     return scores
 
 
@@ -221,4 +223,4 @@ def refuse_nan(weights: Sequence[Tensor]) -> None:
     some = [weight.detach() for weight in weights if weight.numel()]
     largest = torch._foreach_max(some) if some else ()  # NaN is larger than all
     if some and bool(torch.stack([one.float().to(some[0].device) for one in largest]).isnan().any()):
-        raise ValueError(_DIVERGED)
+        raise ValueError(DIVERGED)

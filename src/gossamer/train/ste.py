@@ -9,12 +9,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.kernels.choosing import Chooser
+from gossamer.models.home import GRAD
 from gossamer.models.modules import dense_class
 from gossamer.patterns import NM, Pattern, TransposableNM, Unstructured
 from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.scores import Magnitude, Score, as_score
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
+from gossamer.train import checks
 from gossamer.train.layers import Layer
+from gossamer.train.masters import Master, choose
+from gossamer.train.rules import DIVERGED
 from gossamer.train.shards import is_sharded
 from gossamer.train.straight import Straight
 from gossamer.train.two_ways import SparseForward
@@ -81,6 +86,7 @@ class STE(Straight):
         _check_compute(name, compute, refresh, self.how.pattern, schedule)
         self.refresh = refresh or (40 if compute == "sparse" else 1)
         self._products: dict[int, SparseForward] = {}
+        self._chooser: Chooser | None = None
         super().__init__(model, optimizer, 0.0, **{"init": None, "distribution": "uniform", **options})
         self.pattern = self.how.pattern
         if compute == "sparse":
@@ -111,11 +117,26 @@ class STE(Straight):
 
     def choose(self, layer: Layer) -> Tensor:
         """The mask of the sparsifier; for a gradual one, of this step's less strict pattern."""
-        pattern = self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
+        pattern = self._pattern_now()
         scores = self.rate(self.how.score, layer, layer.extra["dense"])
         if isinstance(self.how.score, Magnitude) and scores.dtype in (torch.float32, torch.float64):
             return pattern.pick(scores)  # which doesn't look for NaN again: that would wait for the GPU, layer by layer
         return pattern.select(scores)
+
+    def choose_together(self, masters: Sequence[Master]) -> Sequence[Master]:
+        """The largest n of m on a GPU, for the whole model in one launch. NaN is noticed in the next step."""
+        pattern = self._pattern_now()
+        if type(pattern) is not NM or not isinstance(self.how.score, Magnitude):
+            return masters
+        if self._chooser is None or (self._chooser.n, self._chooser.m) != (pattern.n, pattern.m):
+            self._chooser = Chooser(pattern.n, pattern.m)
+        if self._chooser.found_nan():
+            raise ValueError(DIVERGED)
+        return choose(masters, self._chooser)
+
+    def _pattern_now(self) -> Pattern:
+        """The pattern of this step."""
+        return self.how.pattern if self.schedule is None else self.how.pattern.towards(self._done(self.schedule))
 
     def _done(self, schedule: Schedule) -> float:
         """The share of the way that is done after the step under way."""
@@ -136,8 +157,8 @@ def _transposable(method: str, how: Sparsifier) -> Sparsifier:
 def _check_compute(method: str, compute: str, refresh: int | None, pattern: Pattern, schedule: Any) -> None:
     if compute not in ("masked", "sparse"):
         raise ValueError(f"{method}: compute={compute!r} must be 'masked' or 'sparse'")
-    if refresh is not None and (type(refresh) is not int or refresh < 1):
-        raise ValueError(f"{method}: refresh={refresh!r} must be a number of steps, from 1")
+    if refresh is not None:
+        checks.refresh(method, refresh)
     if compute == "sparse" and (pattern != TransposableNM(2, 4) or schedule is not None):
         raise ValueError(
             f"{method}: compute='sparse' needs '2:4' with transposable=True, from the first step on (no schedule): "
@@ -223,3 +244,12 @@ class SRSTE(STE):
     def pull(self, layer: Layer, grad: Tensor) -> Tensor:
         """The gradient, and the pull."""
         return torch.addcmul(grad, layer.extra["dense"], ~layer.mask, value=self.decay_out)
+
+    def pull_together(self, masters: Sequence[Master]) -> Sequence[Master]:
+        """The same, on a GPU in a few launches for the whole model."""
+        taken = [master for master in masters if master.on_gpu and master.is_plain and master.owns_gradient]
+        if taken:
+            dense, parameters = [master.dense for master in taken], [master.parameter for master in taken]
+            outside = torch._foreach_sub(dense, [parameter.detach() for parameter in parameters])
+            torch._foreach_add_([GRAD.__get__(p) for p in parameters], outside, alpha=self.decay_out)
+        return [master for master in masters if master not in taken]

@@ -8,7 +8,7 @@ and gradient are sharded.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,6 +54,14 @@ class Straight(Method):
         """The gradient of all weights, from that of the sparse ones."""
         return grad
 
+    def pull_together(self, masters: Sequence[Master]) -> Sequence[Master]:
+        """Pull the gradients of many weights in few calls; return the weights that :meth:`pull` is left for."""
+        return () if type(self).pull is Straight.pull else masters
+
+    def choose_together(self, masters: Sequence[Master]) -> Sequence[Master]:
+        """Write the masks and values of many weights in few calls; return those that :meth:`choose` is left for."""
+        return masters
+
     def values(self, layer: Layer) -> Tensor:
         """The values that the model computes with, where the mask is True."""
         return layer.extra["dense"]
@@ -74,8 +82,9 @@ class Straight(Method):
 
     def _ask(self) -> None:
         for layer in self.layers:
-            if layer.source.held is not None:
-                layer.source.held.open = True
+            held = layer.source.held
+            if held is not None:
+                held.open = True
 
     def _settle(self, weight: Weight, grown: Tensor | None = None) -> None:
         """The state is that of all weights, and does not change."""
@@ -122,11 +131,12 @@ class Straight(Method):
         for master in self._masters:
             master.close()  # if an error has ended the last step
         self._opened = [master for master in self._masters if master.trains]
-        for master in self._opened:
-            parameter = master.weight.parameter
+        for master in self.pull_together(self._opened):
+            parameter = master.parameter
             grad = _dense_gradient(parameter)
             pulled = [self.pull(layer, layer.matrix(grad)) for layer in master.layers]
             _give_gradient(parameter, grad, master.gather(pulled))
+        for master in self._opened:
             master.open()
 
     @untraced
@@ -136,13 +146,12 @@ class Straight(Method):
         for master in self._opened:
             master.close()
         fixed = self.fixed
+        left = self._opened if fixed else self.choose_together(self._opened)
         if not fixed:
-            refuse_nan([master.dense for master in self._opened])
-        masks = [
-            None if fixed else master.gather([self.choose(layer) for layer in master.layers]) for master in self._opened
-        ]
-        values = [master.gather([self.values(layer) for layer in master.layers]) for master in self._opened]
-        write(self._opened, values, masks)
+            refuse_nan([master.dense for master in left])
+        masks = [None if fixed else master.gather([self.choose(layer) for layer in master.layers]) for master in left]
+        values = [master.gather([self.values(layer) for layer in master.layers]) for master in left]
+        write(left, values, masks)
 
 
 def _dense_gradient(parameter: Any) -> Tensor:

@@ -12,6 +12,7 @@ from benchmarks.lm_plans import Plan
 from gossamer.app import bench
 from gossamer.app.bench import lm
 from gossamer.app.bench.lm_cases import METHODS, Case
+from gossamer.app.bench.lm_model import text_of
 from gossamer.app.bench.lm_train import Setting
 from gossamer.app.cli import main
 
@@ -33,20 +34,39 @@ def test_the_command_line_trains_on_a_text(book: Path, monkeypatch: pytest.Monke
     assert [row["name"] for row in results["trainings"]] == [case.name for case in METHODS[:3]]
     (table,) = bench.tables("lm", results)
     assert table.row_count == 3
+    assert "does not exist" in CliRunner().invoke(main, ["bench", "lm", "--text", "no-such-book"]).output
     with pytest.raises(ValueError, match="reads no text"):
         bench.run("cpu", text=str(book))
 
 
-def test_published_trainings_share_a_machine(book: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_knows_texts_by_name(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(lm, "text_of", lambda name: asked.append(name) or text_of(book))
+    monkeypatch.setattr(lm, "_QUICK", TINY)
+    monkeypatch.setattr(lm, "METHODS", METHODS[:1])
+    for name in ("code", "asv"):
+        done = CliRunner().invoke(main, ["bench", "lm", "--text", name, "--json"])
+        assert json.loads(done.output)["text"] == name
+    assert asked == ["code", "asv"]
+
+
+def test_published_trainings_share_a_machine(book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = [
         Case("dense", width=32),
         Case("distilled", "GMP", "90%", {"until": 0.75}, width=32, distil=0.5, trained=True),
+        Case("smaller", width=16, distil=0.5),
         Case("wrong", "RigL", "90%", {"evry": 3}, width=32),
     ]
-    published.quality([Plan(cases, steps=3)], TINY, str(book), tmp_path / "out.json", workers=1, seconds=60)
-    rows = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text())}
-    assert rows["distilled"]["steps"] == 3 and rows["distilled"]["text"] == "book" and rows["dense"]["of"] == 3
-    assert "evry" in rows["wrong"]["error"]
+    monkeypatch.setitem(published.PLANS, "tiny", Plan(cases, steps=3))
+    published.quality(["tiny", f"{book}:tiny:1"], TINY, str(book), tmp_path, tmp_path / "out.json", 1, seconds=60)
+    found = json.loads((tmp_path / "out.json").read_text())
+    rows = {(row["name"], row["seed"]): row for row in found}
+    assert {seed for _, seed in rows} == {0, 1} and len(found) == 8
+    for seed in (0, 1):
+        taught = rows["distilled", seed]
+        assert (taught["steps"], taught["text"], taught["of"]) == (3, "book", 3)
+        assert rows["smaller", seed]["weights"] < rows["dense", seed]["weights"]
+        assert "evry" in rows["wrong", seed]["error"]
 
 
 def test_published_results_are_what_the_docs_show() -> None:

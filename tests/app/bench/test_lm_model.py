@@ -8,7 +8,8 @@ from gossamer.app.bench.lm_model import GPT, split, weights_of
 
 def test_each_tenth_piece_is_held_out() -> None:
     text = bytes(number // 4096 for number in range(11 * 4096))
-    train_part, held = split(text)
+    train_part, held, choice = split(text)
+    assert choice is None
     assert held.unique().tolist() == [9] and train_part.unique().tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]
     with pytest.raises(ValueError, match="too short to train on"):
         split(b"a book")

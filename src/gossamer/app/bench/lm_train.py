@@ -28,8 +28,10 @@ class Setting:
     device: str = "cuda"
     #: Validations in the course of a training.
     looks: int = 6
+    #: Compile the blocks, forward and backward.
+    compiled: bool = False
 
-    def net(self, width: int) -> nn.Module:
+    def net(self, width: int) -> GPT:
         """Make a net of some width."""
         return GPT(width, self.layers, self.context).to(self.device)
 
@@ -61,7 +63,7 @@ def bits(model: nn.Module, held: Tensor, setting: Setting) -> float:
     windows = held[: (len(held) - 1) // step * step + 1].to(setting.device).unfold(0, step + 1, step).long()
     total = torch.zeros((), device=setting.device, dtype=torch.float64)
     for part in windows.split(256):
-        with setting.autocast():
+        with setting.autocast(), torch.compiler.set_stance("force_eager"):  # or each size of a batch is compiled
             logits = model(part[:, :-1])
         total += F.cross_entropy(logits.float().flatten(0, 1), part[:, 1:].flatten(), reduction="sum")
     model.train()
@@ -104,6 +106,10 @@ class Trainer:
         self.method = case.made(self.model, self.optimizer, setting.steps)
         self.rate, self.step = case.schedule(setting.steps), 0
         self.batches = Batches(text.train, setting, seed)
+        if setting.compiled:
+            for net in (self.model, self.teacher):
+                for block in () if net is None else net.blocks:
+                    block.compile(dynamic=False)
 
     def __call__(self) -> None:
         for group in self.optimizer.param_groups:
@@ -122,6 +128,8 @@ class Trainer:
         self.optimizer.step()
         if self.method is not None:
             self.method.step()
+            if self.case.follow and self.method.due(self.method.steps):
+                self.optimizer.param_groups[1]["boost"] = self.method.log()["density"] ** -self.case.follow
         self.step += 1
 
 
@@ -136,19 +144,45 @@ def train(
     case, setting, text, seed, dense
         See :class:`Trainer`.
     end
-        Stop at this time (``time.time()``), and say at which step.
+        Stop at this time (``time.time()``), and say at which step; or soon, if the steps can't be done by then.
     """
     trainer, began = Trainer(case, setting, text, seed, dense), time.time()
     curve: list[tuple[int, float]] = []
-    every = max(setting.steps // setting.looks, 1)
-    while trainer.step < setting.steps and time.time() < end:
+    every, pace = max(setting.steps // setting.looks, 1), Pace(setting.steps, end)
+    while trainer.step < setting.steps and pace(trainer.step):
         trainer()
-        if trainer.step % every == 0 or trainer.step == setting.steps:
+        if trainer.step % every == 0 and trainer.step < setting.steps:
             curve.append((trainer.step, round(bits(trainer.model, text.held, setting), 4)))
-    if not curve or curve[-1][0] != trainer.step:
-        curve.append((trainer.step, round(bits(trainer.model, text.held, setting), 4)))
+    curve.append((trainer.step, round(bits(trainer.model, text.held, setting), 4)))
     found = {
         "name": case.name, "seed": seed, "steps": trainer.step, "bits": curve[-1][1],
         "weights": weights_of(trainer.model), "seconds": round(time.time() - began, 1), "curve": curve,
     }  # fmt: skip
+    if text.choice is not None:
+        found["bits to choose by"] = round(bits(trainer.model, text.choice, setting), 4)
     return found, trainer.model
+
+
+class Pace:
+    """Decides whether a training continues: one that is stopped later can't be compared with others.
+
+    Parameters
+    ----------
+    steps, end
+        How many steps are wanted, and by when.
+    """
+
+    def __init__(self, steps: int, end: float) -> None:
+        self.steps, self.end, self.first = steps, end, (0, 0.0)
+
+    def __call__(self, step: int) -> bool:
+        """Can the steps be done in time? Judged once, at the 150th, from the pace since the 50th."""
+        now = time.time()
+        if step == 50:
+            self.first = step, now
+        if step == 150:
+            each = (now - self.first[1]) / (step - self.first[0])
+            return (
+                now + 0.9 * each * (self.steps - step) < self.end
+            )  # others will end before, and leave more of the GPU
+        return now < self.end
