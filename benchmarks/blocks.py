@@ -29,7 +29,13 @@ from gossamer.formats import PackedCSR, PackedNM  # noqa: E402
 from gossamer.report.timing import interleaved  # noqa: E402
 
 BLOCKS = ((4, 4), (8, 8), (16, 16), (32, 32), (1, 4), (1, 16))
-HALVES = (("90%", PackedCSR()), ("1:10", PackedNM(1, 10)), ("block 4x4 90%", gs.BSR((4, 4))))
+HALVES = (
+    ("50%", PackedCSR(240)),
+    ("2:4", PackedNM(2, 4)),
+    ("90%", PackedCSR()),
+    ("1:10", PackedNM(1, 10)),
+    ("block 4x4 90%", gs.BSR((4, 4))),
+)
 
 
 def blocks(sparsity: str, tokens: Sequence[int], seconds: float) -> list[dict[str, Any]]:

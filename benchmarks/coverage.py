@@ -24,15 +24,14 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # small tensors: the processes are the parallelism
-
-import click
-import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[0] = str(ROOT)  # not this folder: torch imports numba, which imports a package with the name of this file
+
+import click  # noqa: E402
+import torch  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import track  # noqa: E402
+from rich.table import Table  # noqa: E402
 
 from benchmarks.opinfo import FORMATS, NOTES, Record, check, operators  # noqa: E402 - found by the line above
 

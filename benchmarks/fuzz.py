@@ -5,7 +5,7 @@
 A case is a number, from which all else is drawn: 1 to 8 operands of 0 to 5 dimensions, sizes 0 to 12 and some large,
 any letters or words as indices, any format or stack of levels, any type; sums, products, functions, broadcasts,
 diagonals, '...', reductions, affine access, functions of the user, any format for the result, results written into a
-tensor, and gradients. The oracle is ``interpret`` on dense tensors.
+tensor, and gradients. The oracle is ``interpret`` on dense tensors. Each call is repeated, with gradients and without.
 ``--add`` puts the results of earlier runs into one file, with the commit of each.
 Cases run in processes of their own with MALLOC_PERTURB_ set, so that memory nobody wrote is never zero, and with
 ``--asan`` some of them with kernels that check every address.
@@ -159,6 +159,8 @@ class Case:
         dense_out = self.out is None or isinstance(self.out, gs.Dense)
         if said is None and dense_out and any(o.grad for o in self.operands):
             said = self._judge_gradients(got, want, given, dense)
+        if said is None:
+            said = self._judge_again(got, given)
         if said is None and self.beta is not None:
             said = self._judge_into(got, want, given)
         if said is None and not all(torch.equal(_values(t), b) for t, b in zip(self.tensors, before, strict=True)):
@@ -182,10 +184,11 @@ class Case:
         if not got.dtype.is_floating_point and not got.dtype.is_complex:
             return torch.equal(got, want)
         finite = want[want.isfinite()]  # an infinite bound would let everything pass
-        size = max(float(finite.abs().max()) if finite.numel() else 0.0, 1.0)
-        if got.dtype.itemsize > 2:  # terms may cancel out; those of half precision are summed in more bits
-            size = max(size, self._terms(got.numel()) / 64)
-        scale = size * 40 * 2 ** len(self.operands)
+        size, units = max(float(finite.abs().max()) if finite.numel() else 0.0, 1.0), 40.0 * 2 ** len(self.operands)
+        if got.dtype.itemsize > 2:  # terms may cancel out, and n of them add up n errors; half is summed in more bits
+            terms = self._terms(got.numel())
+            size, units = max(size, terms / 64), max(units, terms / 8)
+        scale = size * units
         bits = torch.finfo(self.dtype).eps if self.dtype.is_floating_point or self.dtype.is_complex else 2**-23
         return torch.allclose(
             got.to(torch.complex128), want.to(torch.complex128), rtol=0, atol=scale * bits, equal_nan=True
@@ -216,6 +219,26 @@ class Case:
         if made is not out:
             return "what was written to was not returned"
         return None if self._close(_dense(out).detach(), wanted) else "the tensor that was written to"
+
+    def _judge_again(self, got: Any, given: list[Any]) -> str | None:
+        """Repeat the call, with gradients and without: it takes other ways through the caches each time."""
+        first, leaves = _dense(got).detach(), [t for t, o in zip(given, self.operands, strict=True) if o.grad]
+        slopes: list[Any] = []
+        for follow in (True, True, False, False, True):
+            with torch.set_grad_enabled(follow):
+                again = gs.einsum(self.expression, *given, out=self.out, fill=self.fill)
+            if type(again) is not type(got) or not self._close(_dense(again).detach(), first):
+                return "a repeated call"
+            if not follow or not again.requires_grad:
+                continue
+            total = _dense(again).sum()
+            slopes.append(torch.autograd.grad(total, leaves, allow_unused=True) if leaves else ())
+        for found, expected in zip(zip(*slopes[1:], strict=True), slopes[0] if slopes else (), strict=False):
+            if any((f is None) != (expected is None) for f in found):
+                return "the gradient of a repeated call"
+            if expected is not None and not all(self._close(_dense(f), _dense(expected)) for f in found):
+                return "the gradient of a repeated call"
+        return None
 
     def _judge_gradients(self, got: Any, want: torch.Tensor, given: list[Any], dense: list[torch.Tensor]) -> str | None:
         generator = torch.Generator().manual_seed(self.seed + 1)

@@ -200,11 +200,11 @@ def main() -> None:
         return
     torch.set_num_threads(4)
     result = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    target = Path(os.environ.get("OUT", RESULTS.parent)) / RESULTS.name
     for part in (compiled, eager, training):
         result[part.__name__] = part()
         print(part.__name__, json.dumps(result[part.__name__], indent=1), flush=True)
-    target = Path(os.environ.get("OUT", RESULTS.parent)) / RESULTS.name
-    target.write_text(json.dumps(result, indent=1) + "\n")
+        target.write_text(json.dumps(result, indent=1) + "\n")  # after each part: a lease may end before the last
 
 
 if __name__ == "__main__":

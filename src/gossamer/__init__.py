@@ -40,6 +40,7 @@ from gossamer.ops import (
     sparsified_op,
     sparsify,
 )
+from gossamer.ops.attend import attention
 from gossamer.patterns import (
     NM,
     VNM,
@@ -69,13 +70,12 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher",
-    "Format", "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Loops", "Magnitude", "Masked", "Movement", "NM",
-    "Opaque", "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
-    "TransposableNM", "Unstructured", "VNM", "Wanda", "compile", "count_flops", "dense_from", "densify_", "deploy",
-    "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "function", "hf",
+    "BSR", "Blocks", "COO", "CSC", "CSF", "CSR", "DCSR", "Dense", "ELL", "FallbackWarning", "FanIn", "Fisher", "Format",
+    "Gradient", "GroupedNM", "HardConcrete", "KeepAll", "Loops", "Magnitude", "Masked", "Movement", "NM", "Opaque",
+    "Output", "Pattern", "Random", "Score", "SparseTensor", "Sparsifier", "SparsityBuilder", "Threshold",
+    "TransposableNM", "Unstructured", "VNM", "Wanda", "attention", "compile", "count_flops", "dense_from", "densify_",
+    "deploy", "einsum", "explain", "fallback", "formats", "from_dense", "from_scipy", "from_torch", "function", "hf",
     "implements", "implements_backward", "implements_sparsifier", "io", "linear", "load", "mask", "nn", "pack_",
     "patterns", "prune", "quantize_", "report", "save", "scores", "serve", "sparsified_op", "sparsifiers", "sparsify",
-    "sparsify_",
-    "summary", "train",
+    "sparsify_", "summary", "train",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import struct
 from pathlib import Path
@@ -123,6 +124,28 @@ def test_tied(tie: bool, meta: bool, path: Path) -> None:
         ("embed.weight", None),
         ("head.weight", "embed.weight"),
     ]
+
+
+@pytest.mark.parametrize("densified", [True, False])
+def test_a_tied_masked_weight_is_saved_once(densified: bool, path: Path) -> None:
+    one = gs.sparsify_(Tied(), "50%", where="head")
+    gs.save(one, path)
+    assert [(r.name, r.tied_to) for r in gs.io.inspect(path)] == [
+        ("embed.weight", None),
+        ("head.weight", "embed.weight"),
+    ]
+    other = gs.densify_(copy.deepcopy(one)) if densified else Tied()
+    gs.load(other, path)
+    assert other.embed.weight is other.head.weight and other.embed.weight.sparsity == 0.5
+    assert torch.equal(other.embed.weight.mask(), one.embed.weight.mask())
+
+
+def test_a_tied_masked_weight_that_an_older_version_saved_twice(path: Path) -> None:
+    one = gs.sparsify_(Tied(), "50%", where="head")
+    masked = gs.from_dense(one.embed.weight.detach(), gs.Masked())
+    gs.save({"embed.weight": masked, "head.weight": masked.to_dense()}, path)
+    other = gs.load(Tied(), path)
+    assert other.embed.weight is other.head.weight and torch.equal(other.head.weight.detach(), masked.to_dense())
 
 
 def test_untied_values_for_a_tied_model(path: Path) -> None:

@@ -15,10 +15,15 @@ def model_of(mode: str) -> nn.Module:
     """A model that starts differently on every rank."""
     torch.manual_seed(dist.get_rank())
     model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 4))
-    if mode != "resparsify":
+    if "grad" not in mode and mode != "resparsify":
         return gs.sparsify_(model, {"0": "80%", "2": "90%", "4": None}, format=gs.CSR())
     sb = gs.SparsityBuilder(model)
-    sb.set_weight("0.weight", initial_sparsifier="80%", out_format=gs.CSR(), every=2)
+    every = {"every": 2} if mode == "resparsify" else {}
+    sb.set_weight(
+        "0.weight", initial_sparsifier="80%", out_format=gs.Masked() if "masked" in mode else gs.CSR(), **every
+    )
+    if mode != "resparsify":
+        sb.set_weight_grad("0.weight", external_sparsifier=gs.sparsifiers.ScalarFraction(0.9), out_format=gs.COO())
     return sb.get_sparse_model()
 
 

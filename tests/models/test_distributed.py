@@ -17,7 +17,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-@pytest.mark.parametrize("mode", ["plain", "values", "in order", "resparsify"])
+@pytest.mark.parametrize("mode", ["plain", "values", "in order", "resparsify", "sparse grad", "sparse grad, masked"])
 @pytest.mark.timeout(120)
 def test_two_ranks_end_bit_identical(mode):
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}

@@ -8,6 +8,7 @@ from torch import nn
 import gossamer as gs
 from gossamer.core import table
 from gossamer.core.fallback import watch
+from gossamer.kernels.vnm.product import VnmProduct
 from gossamer.models.forward import for_layer
 
 W = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, -1.0]])
@@ -106,3 +107,30 @@ def test_a_trace_computes_the_same():
     image = torch.randn(1, 2, 4, 4)
     torch.testing.assert_close(torch.compile(conv, backend="eager", fullgraph=True)(image), conv(image))
     torch._dynamo.reset()
+
+
+def test_a_layer_calls_its_operator_until_something_changes(monkeypatch):
+    calls = []
+
+    def operator(self, values):
+        def run(x, values, bias):
+            calls.append(x.shape)
+            return self.forward(x, values, bias)
+
+        return run
+
+    monkeypatch.setattr(VnmProduct, "operator", operator)
+    layer = nn.Linear(64, 64)
+    gs.sparsify_(layer, "2:4", format=gs.formats.PackedVNM("all", 2, 4))
+    x = torch.randn(2, 3, 64)
+    with torch.no_grad():
+        first = layer(x)
+        assert not calls and torch.equal(layer(x), first) and calls == [x.shape]
+        assert layer(x[0, 0]).shape == (64,) and layer(x.mT.contiguous().mT).shape == first.shape
+        assert len(calls) == 2  # not for a vector
+        layer.bias = nn.Parameter(layer.bias + 1)
+        torch.testing.assert_close(layer(x), first + 1)
+        layer.weight_meta1.zero_()  # invalid metadata is found, not computed with
+        with pytest.raises(ValueError, match="meta"):
+            layer(x)
+    assert len(calls) == 2

@@ -130,7 +130,7 @@ def test_compiled_and_exported() -> None:
         seen = []
 
         def look(graph: Any, inputs: Any) -> Any:
-            seen.append(sum(node.target is torch.ops.gossamer.vnm_8bit for node in graph.graph.nodes))
+            seen.append(sum(node.target is torch.ops.gossamer.vnm_8bit.default for node in graph.graph.nodes))
             return graph.forward
 
         torch.testing.assert_close(torch.compile(model, backend=look, fullgraph=True)(x), expected)

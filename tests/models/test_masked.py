@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import gossamer as gs
+from gossamer.models import masked
 from gossamer.models.home import GRAD, home_of
 from gossamer.models.masked import MaskedParameter, clear_gradients
 from gossamer.models.weights import all_weights
@@ -174,3 +175,59 @@ def test_another_mask_leaves_an_assigned_gradient_to_its_owner():
     fewer[0] = fc.weight.mask()[0]
     all_weights(fc)["weight"].become(fc.weight.detach().clone(), fewer, gs.Masked())
     assert torch.equal(fc.weight.grad, fewer.float()) and (given == 1).all()
+
+
+@pytest.fixture
+def cleared_together(monkeypatch):
+    """How many gradients each call has cleared."""
+    seen = []
+    clear_all = masked.clear_all
+    monkeypatch.setattr(masked, "clear_all", lambda grads, masks: seen.append(len(grads)) or clear_all(grads, masks))
+    return seen
+
+
+def stepped(count=3):
+    """A masked model that an optimizer has stepped once."""
+    model = gs.sparsify_(nn.Sequential(*(nn.Linear(4, 4) for _ in range(count))), "50%")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return model
+
+
+def test_who_reads_one_gradient_clears_those_of_the_model(cleared_together):
+    model = stepped()
+    cleared_together.clear()
+    model(torch.ones(1, 4)).sum().backward()
+    for layer in model:
+        assert not layer.weight.grad[~layer.weight.mask()].any()
+    assert cleared_together == [3]
+    model(torch.ones(1, 4)).sum().backward()  # accumulated: they are to be cleared again
+    norm = nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    assert cleared_together == [3, 3]
+    assert norm == torch.stack([p.grad.norm() for p in model.parameters()]).norm()
+
+
+def test_backward_clears_nothing_but_what_is_read(cleared_together):
+    model = stepped()
+    cleared_together.clear()
+    seen = []
+    for layer in model:
+        layer.weight.register_post_accumulate_grad_hook(lambda p: seen.append(int((p.grad[~p.mask()] != 0).sum())))
+    model(torch.ones(1, 4)).sum().backward()
+    assert cleared_together == [1, 1, 1] and seen == [0, 0, 0]
+
+
+def test_gradients_of_a_model_that_is_gone_or_dense_are_left_out(cleared_together):
+    model = stepped()
+    layers = list(model)
+    del model
+    gs.densify_(layers[2])
+    cleared_together.clear()
+    layers[0](layers[2](torch.ones(1, 4))).sum().backward()
+    whole = layers[2].weight.grad.clone()
+    assert not layers[0].weight.grad[~layers[0].weight.mask()].any() and torch.equal(layers[2].weight.grad, whole)
+    layers[1] = None
+    layers[0](torch.ones(1, 4)).sum().backward()
+    assert not layers[0].weight.grad[~layers[0].weight.mask()].any()

@@ -210,8 +210,6 @@ def test_summary_report_and_explain() -> None:
     assert gs.count_flops(model, torch.ones(2, 160)).ratio < 0.51
     said = gs.explain(model[0], torch.ones(2, 160))
     assert said.how == "fallback" and "fp8 2:4" in str(said) and "this is a CPU" in said.why
-    with pytest.raises(TypeError, match=r"F\.linear"):
-        gs.explain(nn.Linear(2, 2), torch.ones(1, 2))
     facts = gs.report(model, None, tokens=(2,)).layers
     assert [(fact.format, fact.pattern) for fact in facts] == [("fp8 2:4", "2:4")] * 2 and facts[0].times
 

@@ -135,7 +135,7 @@ def state_of(model: nn.Module) -> dict[str, Any]:
             key = f"{path}.{weight}" if path else weight
             own = Weight(key, ((model.get_submodule(path), weight),), (key,))
             found[key] = made.setdefault(id(tensor), own.sparse())
-    return found
+    return {name: made.get(id(tensor), tensor) for name, tensor in found.items()}  # only one place has a mask buffer
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:

@@ -26,6 +26,7 @@ from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.observe import observe
 from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
+from gossamer.ops.explain import Explanation
 
 _records, _is_traced = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -93,6 +94,15 @@ class DynamicInt8Linear(nn.Module):
         if self.kernels and packed.is_cpu:
             return int8_linear(x, packed, self.out_features, bias)
         return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
+
+    def explain(self, x: Tensor) -> Explanation:
+        """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
+        ranges = "a fixed range" if self.range else "a range for each token"
+        why = f"the weight is {self.layout}; activations are rounded to eight bits, with {ranges}"
+        if self.kernels and self.packed.is_cpu:
+            return Explanation("linear", (str(self.layout),), "native", "gossamer.kernels.int8", why)
+        reason = native.why_not() if self.packed.is_cpu else "there are kernels for a CPU only"
+        return Explanation("linear", (str(self.layout),), "fallback", "F.linear", f"{why}; {reason}: made dense")
 
     def mask(self) -> Tensor:
         """Return which positions the weight keeps; a kept value may be 0."""

@@ -8,6 +8,7 @@ there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from gossamer.ops.product import kernel_of, product
 Forward = Callable[..., Any]
 is_compiling, autocasts = torch.compiler.is_compiling, torch._C._is_any_autocast_enabled
 is_traced, records = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
+in_modes = torch._C._len_torch_dispatch_stack
 
 
 def for_layer(layer: type[nn.Module]) -> Forward | None:
@@ -72,6 +74,10 @@ def _linear(own: Forward) -> Forward:
             or transforming()
         ):
             return own(self, input)
+        if "_together" in self.__dict__ and _by(F.linear, linear_sparse, held.format):
+            out = _by_group(self, input)
+            if out is not None:
+                return out
         values = parameters["weight_values"]
         bias = parameters["bias"] if "bias" in parameters else self.bias
         kernel = _kernel(structure_of(self, "weight", held), values)
@@ -80,11 +86,9 @@ def _linear(own: Forward) -> Forward:
             return own(self, input)
         if dtype is not values.dtype or (bias is not None and bias.dtype is not dtype):
             return own(self, input)
-        if "_together" in self.__dict__ and (out := _by_group(self, input)) is not None:
-            return out
         if kernels.needed(input, values, bias):
             return kernels.record(input, values, bias, kernel)
-        held.ready = _ready(values, bias, held, kernel)
+        held.ready = None if "_together" in self.__dict__ else _ready(values, bias, held, kernel)
         return kernel.forward(input, values, bias)
 
     def traced(self: Any, input: Tensor) -> Tensor:
@@ -109,10 +113,37 @@ def _by_group(module: Any, x: Tensor) -> Tensor | None:
 
 def _ready(values: Tensor, bias: Tensor | None, held: Held, kernel: Product) -> Ready | None:
     """Return what the next call of a layer needs, if it has the same parameters and buffers."""
-    if kernel.direct is None or held.checked is None:
+    if held.checked is None:
         return None
-    _, number, rows = kernel.direct
-    return Ready(values, bias, held.checked.arrays, number, rows, table.version(), native.direct("layer"))
+    arrays, version = held.checked.arrays, table.version()
+    if kernel.direct is not None:
+        _, number, rows = kernel.direct
+        return Ready(values, bias, arrays, number, rows, version, native.direct("layer"))
+    operator = kernel.operator(values)
+    if operator is None or values.is_inference() or any(array.is_inference() for _, array, _ in arrays):
+        return None  # writes to tensors of inference mode are not counted
+    call = partial(_by_operator, operator, kernel.cols, values.shape)
+    return Ready(values, bias, arrays, 0, kernel.rows, version, call)
+
+
+def _by_operator(
+    operator: Callable[..., Tensor], cols: int, shape: torch.Size, parameters: Any, buffers: Any, x: Any, known: Ready
+) -> Tensor | None:
+    """Return what an operator gives for a layer whose parameters and buffers are those of ``known``, or None.
+
+    As ``native.direct("layer")``, in Python: half of what the layer needs to look at everything again.
+    """
+    values, bias = known.values, known.bias
+    if type(x) is not Tensor or x.dtype is not values.dtype or x.dim() < 2 or x.shape[-1] != cols:
+        return None
+    if parameters["weight_values"] is not values or parameters.get("bias") is not bias or values.shape != shape:
+        return None
+    for name, array, version in known.arrays:
+        if buffers[name] is not array or array._version != version:
+            return None
+    if autocasts() or in_modes() or transforming():
+        return None
+    return operator(x, values, bias)
 
 
 def _kernel(structure: Structure, values: Tensor) -> Product | None:

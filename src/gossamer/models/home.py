@@ -47,6 +47,8 @@ class Home:
         self.clean: tuple[Any, int] = (_nothing, 0)
         #: The gradient that somebody else owns: it was assigned to ``.grad``.
         self.lent: Any = _nothing
+        #: The masked parameters that an optimizer steps together with this one, by weak references; None: not known.
+        self.together: list[Any] | None = None
         #: The structure of a stored weight that is dense for one optimizer step.
         self.closed: Any = None
 
@@ -55,6 +57,12 @@ class Home:
         """What the module knows of the weight."""
         module: Any = self.module()
         return module._sparse[self.name]
+
+    @property
+    def open(self) -> bool:
+        """Does a method of training update every position?"""
+        module: Any = self.module()
+        return module is not None and module._sparse[self.name].open
 
     def collect(self, parameter: Tensor, grad: Tensor) -> Tensor:
         """Collect the gradient at every position. Autograd calls this before it adds to ``.grad``."""

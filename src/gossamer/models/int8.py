@@ -18,12 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import native
+from gossamer.core.table import name_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
 from gossamer.models.dynamic_int8 import dense_layer
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.surgery import made_sparse, put
+from gossamer.ops.explain import Explanation
 from gossamer.ops.packed import linear_int8
 
 
@@ -73,6 +75,15 @@ class Int8Linear(nn.Module):
     def out_features(self) -> int:
         """Outputs."""
         return self.weight.shape[1 if self.inputs_first else 0]
+
+    def explain(self, x: Tensor) -> Explanation:
+        """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
+        format = str(self.weight.format)
+        why = f"the weight is {format} with int8 values; activations are as they are"
+        if self.kernels and self.scale.is_cpu:
+            return Explanation("linear", (format,), "native", name_of(linear_int8), why)
+        reason = native.why_not() if self.scale.is_cpu else "there are kernels for a CPU only"
+        return Explanation("linear", (format,), "fallback", "F.linear", f"{why}; {reason}: made dense")
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""

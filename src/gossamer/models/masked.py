@@ -83,7 +83,7 @@ class MaskedParameter(nn.Parameter):
             return grad
         if not compiling():  # optimizers read it four times a step, so what most often is the answer comes first
             known, version = home.clean
-            if known() is grad and version == grad._version:
+            if (known() is grad and version == grad._version) or home.open:
                 return grad
         return clear_gradient(self, home, grad)
 
@@ -252,16 +252,26 @@ def clear(parameter: Tensor, mask: Tensor) -> None:
 
 @untraced
 def clear_gradient(parameter: Any, home: Home, grad: Tensor) -> Tensor:
-    """Clear a gradient outside the mask if needed, and return it; in place if nothing else refers to it."""
+    """Clear a gradient outside the mask if needed, and return it; in place if nothing else refers to it.
+
+    With it those of the weights that an optimizer has stepped together, because code that reads one (to clip their
+    norm, say) reads all. Not during backward, when DDP may be reducing them.
+    """
     if not home.masks(grad):
         return grad
-    mask: Any = home.mask
-    if home.owns(grad):
-        with torch.no_grad():
-            cleared(grad, mask, inplace=True)
-    else:
-        grad = cleared(grad if grad.layout == torch.strided else grad.to_dense(), mask)
-        GRAD.__set__(parameter, grad)
+    if not home.owns(grad):
+        return _clear_copy(parameter, home, grad)
+    others = (home.together or ()) if torch._C._current_graph_task_id() == -1 else ()
+    known = [found for one in others if (found := one()) is not None and found is not parameter]
+    homes = [(one, other) for one in known if (other := home_of(one)) is not None and other.mask is not None]
+    clear_gradients([(parameter, home), *homes])
+    return GRAD.__get__(parameter)
+
+
+def _clear_copy(parameter: Any, home: Home, grad: Tensor) -> Tensor:
+    """Give a parameter a cleared copy of its gradient, which somebody else may have, or which has a graph."""
+    grad = cleared(grad if grad.layout == torch.strided else grad.to_dense(), home.mask)  # type: ignore[arg-type]
+    GRAD.__set__(parameter, grad)
     home.cleaned(grad)
     return grad
 
@@ -272,11 +282,12 @@ def clear_gradients(parameters: Iterable[tuple[Any, Home]]) -> None:
     together: list[tuple[Home, Tensor]] = []
     for parameter, home in parameters:
         grad = GRAD.__get__(parameter)
-        if grad is not None and home.masks(grad):
-            if home.owns(grad):
-                together.append((home, grad))
-            else:
-                clear_gradient(parameter, home, grad)
+        if grad is None or not home.masks(grad):
+            continue
+        if home.owns(grad):
+            together.append((home, grad))
+        else:
+            _clear_copy(parameter, home, grad)
     clear_all([grad for _, grad in together], [home.mask for home, _ in together])  # type: ignore[misc]
     for home, grad in together:
         home.cleaned(grad)

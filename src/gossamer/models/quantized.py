@@ -98,7 +98,7 @@ class QuantizedLinear(nn.Module):
             group, number = self._group
             return group.part(number)
         held: Any = self._buffers
-        return Arrays(*(held[name] for name in PARTS))
+        return Arrays(held["values"], held["scale"], held["shared"], held["meta"])
 
     @property
     def device(self) -> torch.device:
@@ -130,12 +130,13 @@ class QuantizedLinear(nn.Module):
                 return F.linear(x, self.weight.to(x.dtype), self.bias)
             with torch.no_grad():
                 return self.forward(x)
-        if torch.is_autocast_enabled(x.device.type):
+        if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         if self._group is not None:
             group, number = self._group
             return group.output(number, x)
-        return quantized_linear(x, self.arrays, self.layout, self.shape, self._parameters["bias"])
+        shape = (self.out_features, self.in_features)
+        return quantized_linear(x, self.arrays, self.layout, shape, self._parameters["bias"])
 
     def mask(self) -> Tensor:
         """Return where the weight is not 0."""

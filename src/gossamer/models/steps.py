@@ -7,6 +7,7 @@ has written outside a mask are cleared.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,7 +43,12 @@ def before_step(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
     """Prepare weights, gradients and state for a step."""
     follow_all(optimizer)
     homes = list(_homes(optimizer))
-    clear_gradients((parameter, home) for parameter, home in homes if home.mask is not None)
+    masked = [(parameter, home) for parameter, home in homes if home.mask is not None]
+    if any(home.together is None for _, home in masked):
+        known = [weakref.ref(parameter) for parameter, _ in masked]
+        for _, home in masked:
+            home.together = known
+    clear_gradients(masked)
     keeps_zeros = type(optimizer) in KEEP_ZEROS
     for parameter, home in homes:
         held = home.held

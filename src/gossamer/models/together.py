@@ -50,20 +50,19 @@ class Together:
         rows = []
         for layer in self.layers:
             held = layer.__dict__.get("_sparse", {}).get("weight")
-            if held is None or not _is_two_of_four(held.format) or x.dim() == 0 or x.shape[-1] != held.shape[1]:
+            if held is None or not _is_two_of_four(held.format) or x.dim() < 2 or x.shape[-1] != held.shape[1]:
                 return None
             values = layer._parameters["weight_values"]
             if values is None or values.dtype is not x.dtype or kernels.needed(values):
                 return None
             weights += [values, structure_of(layer, "weight", held).arrays["meta1"]]
             rows.append(held.shape[0])
-        tokens = kernels.matrix_of_tokens(x)
-        if not _on_gpu(x) or not 0 < tokens.shape[0] <= _most_tokens(tuple(rows), x.get_device()):
+        if not _on_gpu(x) or not 0 < x.numel() // x.shape[-1] <= _most_tokens(tuple(rows), x.get_device()):
             return None
         missing = MOST - len(rows)
         sizes = (*rows, *(0,) * missing, x.shape[-1])
-        out = torch.ops.gossamer.vnm_group.default(*weights, *(None,) * (2 * missing), tokens, *sizes)
-        return out.view(*x.shape[:-1], sum(rows)).split(rows, -1)
+        out: Tensor = torch.ops.gossamer.vnm_group.default(*weights, *(None,) * (2 * missing), x, *sizes)
+        return out.split(rows, -1)
 
 
 def _is_two_of_four(format: Any) -> bool:

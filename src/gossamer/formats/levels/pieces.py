@@ -1,21 +1,22 @@
-"""The level of packed bitmaps: one bit for each position and the values side by side, in the order of tensor cores.
+"""The level of packed bitmaps: one bit for each position, and the values in the order of tensor cores.
 
 A parent is a tile of 64 rows. Its columns come in pieces of 64, each of four steps of 16 columns by four strips of 16
-rows. With row = 16 strip + 8 high + low and column = 16 step + 8 upper + 2 lane + odd in a piece, a thread of
-``mma.m16n8k16`` is (low, lane), and has the eight positions (upper, high, odd) of a strip and a step. The values of a
-piece are in the order of
+rows. With row = 16 strip + 8 high + low and column = 16 step + 8 upper + 2 t + odd in a piece, a thread of
+``mma.m16n8k16`` is lane 4 low + t, and has eight positions (upper, high, odd) of a strip and a step, an octet: a byte
+of ``bits``. ``bits`` has 128 words for each piece, at (step, lane), with a byte for each strip.
 
-    (step, strip, low, lane, upper, high, odd)
-
-without gaps, and each piece begins at a multiple of 8. ``pos`` holds where, divided by 8. ``bits`` has 192 words for
-each piece. Of the first 128 each has the bits of four threads, and is at (step, low, strip). The other 64 say, 16 bits
-each and in the same order, how many values of the piece come before those of a word.
+Each lane has its own stream of words, each of two values, through the octets of a piece in the order (step, strip). A
+pair of neighbours (odd 0 and 1) that are both kept is a word. In an octet these words come first, then the other
+values, two a word. If the last word has room for one more, the next octet fills it first; if that one has only complete
+pairs, the room stays empty. Word n of all 32 lanes makes row n of the piece, 64 values: no two lanes ever read the
+same bank of shared memory. Lanes with fewer words than others are padded. ``pos`` holds the row at which each piece
+begins.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,9 +25,9 @@ from gossamer.formats.levels.base import Arrays, Level, Packed, Unpacked, requir
 
 TILE = 64  # rows, and columns of a piece
 PIECE = TILE * TILE
-ALIGN = 8  # values: 16 bytes at half precision
-WORDS = 192  # of a piece: bits, and where the values of each word begin
-_BITS = 128
+ALIGN = 64  # values of a row: a word for each of 32 lanes
+WORDS = 128  # of a piece
+_OCTETS = 16  # of a lane
 
 
 @dataclass(frozen=True)
@@ -40,15 +41,15 @@ class Pieces(Level):
     >>> import torch
     >>> level = Pieces()
     >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 64 * 8 + 1]), 1, 64 * 64)
-    >>> arrays["pos"].tolist(), position.tolist(), n  # thread 1 has column 3 of row 0; thread 0 column 1 of row 8
-    ([0, 1], [1, 0], 8)
-    >>> bin(arrays["bits"][0])  # thread 0: upper 0, high 1, odd 1; thread 1: upper 0, high 0, odd 1
-    '0b1000001000'
+    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 1 has column 3 of row 0; lane 0 column 1 of row 8
+    ([0, 1], [2, 0], 64)
+    >>> [bin(word) for word in arrays["bits"][:2]]  # lane 0: upper 0, high 1, odd 1; lane 1: upper 0, high 0, odd 1
+    ['0b1000', '0b10']
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
     types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "bits": (torch.int32,)}
-    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 4096) + 1", "bits": "parents * (size / 4096) * 192"}
+    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 4096) + 1", "bits": "parents * (size / 4096) * 128"}
 
     @property
     def ordered(self) -> bool:
@@ -61,24 +62,20 @@ class Pieces(Level):
         width = max(size // TILE, 1)
         row, col = coord // width, coord % width
         pieces = parents * (width // TILE)
-        place = (parent * (width // TILE) + col // TILE) * PIECE + _place(row, col % TILE)
+        key = (parent * (width // TILE) + col // TILE) * PIECE + _key(row, col % TILE)
         flags = torch.zeros(pieces * PIECE, dtype=torch.bool, device=coord.device)
-        flags[place] = True
-        counts = flags.view(-1, PIECE).sum(1)
-        pos = _starts(counts)
-        before = pos[:-1].long() * ALIGN - (counts.cumsum(0) - counts)  # places of padding before each piece
-        rank = flags.cumsum(0)[place] - 1
-        return {"pos": pos, "bits": _words(flags)}, rank + before[place // PIECE], int(pos[-1]) * ALIGN
+        flags[key] = True
+        streams = _streams(_octets(flags))
+        pos = _starts(streams.rows)
+        return {"pos": pos, "bits": _words(streams.octets)}, streams.position(key, pos), int(pos[-1]) * ALIGN
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
-        pos, flags = arrays["pos"].long(), _flags(arrays["bits"])
-        counts = flags.sum(1)
-        key = flags.view(-1).nonzero().view(-1)
-        piece = key // PIECE
-        rank = torch.arange(key.numel(), device=device) - (counts.cumsum(0) - counts)[piece]
-        position = pos[piece] * ALIGN + rank
-        row, col = _row_and_col(key % PIECE)
+        pos, octets = arrays["pos"], _bytes(arrays["bits"])
+        bit = torch.arange(8, dtype=octets.dtype, device=device)
+        key = (octets.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
+        position = _streams(octets).position(key, pos)
+        piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
         across = max(width // TILE, 1)
         places = int(pos[-1]) * ALIGN
         parent, coord = (torch.zeros(places, dtype=torch.int64, device=device) for _ in range(2))
@@ -91,47 +88,112 @@ class Pieces(Level):
         return parent, coord, valid
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
-        pos, bits = arrays["pos"], arrays["bits"]
-        flags = _flags(bits)
-        require(bool((_words(flags) == bits).all()), "bits has a start that does not agree with the bits before it")
-        require(bool((pos == _starts(flags.sum(1))).all()), "pos does not agree with the number of bits of each piece")
+        rows = _streams(_bytes(arrays["bits"])).rows
+        require(bool((arrays["pos"] == _starts(rows)).all()), "pos does not agree with the bits of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return int(arrays["pos"][-1]) * ALIGN
 
 
-def _starts(counts: Tensor) -> Tensor:
-    """Where pieces with these numbers of values begin, in units of 8 values."""
-    pos = torch.zeros(counts.numel() + 1, dtype=torch.int64, device=counts.device)
-    torch.cumsum((counts + ALIGN - 1) // ALIGN, 0, out=pos[1:])
+class _Streams(NamedTuple):
+    """Where the octets of each lane begin, [pieces, octets, lanes]."""
+
+    octets: Tensor  # bytes
+    word: Tensor  # number of the first word that the octet may write to
+    half: Tensor  # 1 if this word has one value already
+    rows: Tensor  # of each piece
+
+    def position(self, key: Tensor, pos: Tensor) -> Tensor:
+        """Where the values of these positions are, given by their number in the order of the octets."""
+        octet = key // 8
+        slot = _table(key.device).slot[self.half.view(-1)[octet], self.octets.view(-1)[octet].long(), key % 8]
+        word = self.word.view(-1)[octet] + slot // 2 + pos[key // PIECE].long()
+        return word * ALIGN + octet % 32 * 2 + slot % 2
+
+
+def _streams(octets: Tensor) -> _Streams:
+    """Follow the streams of all lanes through their 16 octets."""
+    table = _table(octets.device)
+    word = torch.zeros((octets.shape[0], 32), dtype=torch.int64, device=octets.device)
+    half = torch.zeros_like(word)
+    words, halves = [], []
+    for octet in octets.long().unbind(1):
+        words.append(word)
+        halves.append(half)
+        word, half = word + table.words[half, octet], table.half[half, octet]
+    rows = (word + half).amax(1)
+    return _Streams(octets, torch.stack(words, 1), torch.stack(halves, 1), rows)
+
+
+class _Table(NamedTuple):
+    """What an octet does to a stream, by whether its first word has one value already, and by the byte."""
+
+    slot: Tensor  # [2, 256, 8]: where the value of each position is, in values after the first word
+    words: Tensor  # [2, 256]: the words that the stream advances by
+    half: Tensor  # [2, 256]: does the word then have one value already?
+
+
+def _table(device: torch.device) -> _Table:
+    """Place the values of every octet.
+
+    Examples
+    --------
+    >>> slot, words, half = _table(torch.device("cpu"))
+    >>> slot[0, 0b00_11_01_00, 2:6].tolist()  # pair 2 is the first word, the value of pair 1 has the next one
+    [2, 0, 0, 1]
+    >>> slot[1, 0b00_11_01_00, 2:6].tolist()  # the value of pair 1 fills the word that is begun
+    [1, 0, 2, 3]
+    >>> words[:, 0b00_11_01_00].tolist(), half[:, 0b00_11_01_00].tolist()
+    ([1, 2], [1, 0])
+    """
+    begun = torch.arange(2, device=device).view(2, 1, 1)
+    kept = torch.arange(256, device=device).view(256, 1, 1) >> torch.arange(8, device=device).view(4, 2) & 1
+    both = kept.sum(2) == 2
+    single = (kept.sum(2) == 1).long()
+    whole = 2 * (begun + both.cumsum(1) - 1)  # where a pair is, in values
+    end = 2 * (begun[..., 0] + both.sum(1))  # where single values begin
+    rank = single.cumsum(1) - 1 - begun  # -1: fills the word that is begun
+    alone = torch.where(rank < 0, 1, end[..., None] + rank)
+    slot = torch.where(both, whole, alone)[..., None] + torch.arange(2, device=device) * both[..., None]
+    end = end + (single.sum(1) - begun[..., 0]).clamp(min=0)
+    nothing = (kept.sum((1, 2)) == 0).expand(2, 256)
+    words, half = torch.where(nothing, 0, end // 2), torch.where(nothing, begun[..., 0], end % 2)
+    return _Table((slot * kept.view(256, 4, 2)).view(2, 256, 8), words, half)
+
+
+def _starts(rows: Tensor) -> Tensor:
+    """Where pieces with these numbers of rows begin."""
+    pos = torch.zeros(rows.numel() + 1, dtype=torch.int64, device=rows.device)
+    torch.cumsum(rows, 0, out=pos[1:])
     return pos.to(torch.int32)
 
 
-def _place(row: Tensor, col: Tensor) -> Tensor:
-    """Number of a position in its piece, in the order of the values."""
-    thread = row % 8 * 4 + col % 8 // 2
-    return (((col // 16 * 4 + row // 16) * 32 + thread) * 2 + col // 8 % 2) * 4 + row // 8 % 2 * 2 + col % 2
+def _key(row: Tensor, col: Tensor) -> Tensor:
+    """Number of a position in its piece, in the order of the octets: (step, strip, lane, upper, high, odd)."""
+    lane = row % 8 * 4 + col % 8 // 2
+    return (((col // 16 * 4 + row // 16) * 32 + lane) * 2 + col // 8 % 2) * 4 + row // 8 % 2 * 2 + col % 2
 
 
-def _row_and_col(place: Tensor) -> tuple[Tensor, Tensor]:
-    """Undo :func:`_place`."""
-    thread = place // 8 % 32
-    row = place // 256 % 4 * 16 + place // 2 % 2 * 8 + thread // 4
-    return row, place // 1024 * 16 + place // 4 % 2 * 8 + thread % 4 * 2 + place % 2
+def _row_and_col(key: Tensor) -> tuple[Tensor, Tensor]:
+    """Undo :func:`_key`."""
+    lane = key // 8 % 32
+    row = key // 256 % 4 * 16 + key // 2 % 2 * 8 + lane // 4
+    return row, key // 1024 * 16 + key // 4 % 2 * 8 + lane % 4 * 2 + key % 2
 
 
-def _words(flags: Tensor) -> Tensor:
-    """Words from a flag for each position, in the order of the values."""
-    threads = flags.view(-1, 4, 4, 8, 32)  # piece, step, strip, four threads, bit
-    shift = torch.arange(32, dtype=torch.int64, device=flags.device)
-    counts = threads.sum(-1).view(-1, _BITS)
-    before = (counts.cumsum(1) - counts).view(threads.shape[:-1]).transpose(2, 3).reshape(-1, _BITS // 2, 2)
-    bits = (threads.transpose(2, 3).long() << shift).sum(-1).view(-1, _BITS)
-    return torch.cat((bits, before[..., 0] | before[..., 1] << 16), 1).to(torch.int32).reshape(-1)
+def _octets(flags: Tensor) -> Tensor:
+    """Bytes from a flag for each position: [pieces, octets, lanes]."""
+    shift = torch.arange(8, dtype=torch.uint8, device=flags.device)
+    return (flags.view(-1, _OCTETS, 32, 8).to(torch.uint8) << shift).sum(-1, dtype=torch.uint8)
 
 
-def _flags(bits: Tensor) -> Tensor:
-    """Undo :func:`_words`: [pieces, 4096]."""
-    shift = torch.arange(32, dtype=torch.int32, device=bits.device)
-    words = bits.view(-1, WORDS)[:, :_BITS].reshape(-1, 4, 8, 4, 1)
-    return (words >> shift & 1).bool().transpose(2, 3).reshape(-1, PIECE)
+def _words(octets: Tensor) -> Tensor:
+    """Words from bytes: those of the four strips of a step are one."""
+    shift = torch.arange(0, 32, 8, dtype=torch.int32, device=octets.device).view(4, 1)
+    return (octets.view(-1, 4, 4, 32).int() << shift).sum(2, dtype=torch.int32).view(-1)
+
+
+def _bytes(bits: Tensor) -> Tensor:
+    """Undo :func:`_words`."""
+    shift = torch.arange(0, 32, 8, dtype=torch.int32, device=bits.device).view(4, 1)
+    return (bits.view(-1, 4, 1, 32) >> shift & 255).to(torch.uint8).view(-1, _OCTETS, 32)

@@ -18,7 +18,7 @@ from gossamer.models.pack import truth, tune
 from gossamer.models.pack.tune import Counts, Timing
 from gossamer.models.pack.turns import in_turns
 
-_CYCLES = {"dense": 1.0, "lookup": 1.4, "lines": 1.1}  # of 64 products of a token, on Zen 4
+_CYCLES = {"dense": 1.0, "bitmap": 1.0, "lookup": 1.4, "lines": 1.1}  # of 64 products of a token, on Zen 4
 _CLOCK = 3.5e9
 _BYTES = 30e9  # read each second
 _CALL = 5e-6
