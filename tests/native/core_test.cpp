@@ -10,6 +10,7 @@
 
 #include "dimension.h"
 #include "int8.h"
+#include "int8_geometry.h"
 #include "rows.h"
 
 using namespace gossamer;
@@ -249,6 +250,8 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_int8.h"
 
+#include "core_int8_images.h"
+
 #include "core_images.h"
 
 #include "core_crew.h"
@@ -258,12 +261,12 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 int main() {
   all_jobs();
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"})
-    if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels);
+    if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels), all_int8_images(*kernels);
 #if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512
-  if (int8_kernels_named("avx512vnni")) all_int8(int8_avxvnni);
+  if (int8_kernels_named("avx512vnni")) all_int8(int8_avxvnni), all_int8_images(int8_avxvnni);
 #endif
 #if defined(EMULATED_TILES)
-  if (int8_kernels_named("avx512vbmi") && !int8_kernels_named("amx")) all_int8(int8_amx);
+  if (int8_kernels_named("avx512vbmi") && !int8_kernels_named("amx")) all_int8(int8_amx), all_int8_images(int8_amx);
 #endif
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);

@@ -11,6 +11,7 @@ from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.fuse import FusedLinear, fuse_
 from gossamer.models.group import group_
 from gossamer.models.int8 import Int8Linear
+from gossamer.models.int8_conv import DynamicInt8Conv
 from gossamer.models.masked import MaskedParameter
 from gossamer.models.modules import SparseModule
 from gossamer.models.opaque import hold_
@@ -25,9 +26,9 @@ from gossamer.models.surgery import densify_, sparse_parameters, sparsify_
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
-    "DeployError", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter", "MeasuredExample",
-    "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder", "Summary", "Weight",
-    "all_weights", "count_flops", "densify_", "deploy", "follow_", "fuse_", "group_", "hold_", "pack_", "quantize_",
-    "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights", "sparsify_", "summary",
-    "synchronize_",
+    "DeployError", "DynamicInt8Conv", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter",
+    "MeasuredExample", "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder",
+    "Summary", "Weight", "all_weights", "count_flops", "densify_", "deploy", "follow_", "fuse_", "group_", "hold_",
+    "pack_", "quantize_", "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights",
+    "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

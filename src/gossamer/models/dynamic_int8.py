@@ -1,4 +1,4 @@
-"""Linear layers in eight bits: int8 weights, and activations that are rounded to eight bits token by token.
+"""Layers in eight bits: int8 weights, and activations that are rounded to eight bits token by token.
 
 A weight, dense or sparse, is an int8 value times the scale of its row. It is stored as the bytes that the kernels read
 (:mod:`gossamer.kernels.int8`). An activation is one of 255 levels between the smallest and the largest value of its
@@ -17,21 +17,22 @@ import torch
 from torch import Tensor, nn
 
 from gossamer import native
-from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as, usual
+from gossamer.kernels.int8.convolution import matrix_of
+from gossamer.kernels.int8.layout import pack_as, usual
 from gossamer.kernels.int8.linear import int8_linear
-from gossamer.kernels.int8.unpack import check, mask_of
-from gossamer.kernels.int8.weight import Range, parts, range_of, rounded, with_range
+from gossamer.kernels.int8.weight import rounded, with_range
+from gossamer.models.int8_conv import DynamicInt8Conv, is_int8_convolution
+from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.observe import observe
 from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
-from gossamer.ops.explain import Explanation
 
 _records, _is_traced = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
 
-class DynamicInt8Linear(nn.Module):
+class DynamicInt8Linear(Int8Layer):
     """x @ weight.T + bias with weights and activations in eight bits.
 
     Made by ``gs.quantize_(model, "int8")``. It is for inference: gradients go through it to ``x`` and the bias as if
@@ -58,28 +59,23 @@ class DynamicInt8Linear(nn.Module):
     torch.Size([5, 32])
     """
 
-    packed: Tensor
-    bias: nn.Parameter | None
+    operator = "linear"
 
     def __init__(
         self, packed: Tensor, bias: nn.Parameter | None, shape: tuple[int, int], inputs_first: bool = False
     ) -> None:
-        super().__init__()
+        super().__init__(packed, bias)
         self.out_features, self.in_features = shape
         self.inputs_first = inputs_first
-        self.kernels = native.load()  # only once: a trace can't call it
-        self.register_buffer("packed", packed)
-        self.register_parameter("bias", bias)
 
     @property
-    def layout(self) -> Layout:
-        """How the bytes are arranged."""
-        return layout_of(self.packed)
+    def matrix_shape(self) -> tuple[int, int]:
+        """Outputs and inputs."""
+        return self.out_features, self.in_features
 
-    @property
-    def weight(self) -> Tensor:
-        """The weight in float32, [outputs, inputs]; computed on access."""
-        return dense_of(self.packed.cpu()).to(self.packed.device)
+    def from_matrix(self, matrix: Tensor) -> Tensor:
+        """Return the weight, [outputs, inputs], or the mask: the matrix itself."""
+        return matrix
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
@@ -91,75 +87,23 @@ class DynamicInt8Linear(nn.Module):
                 return out
         if x.dim() == 0 or x.shape[-1] != self.in_features:
             raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {self.in_features}")
-        if self.kernels and packed.is_cpu:
-            return int8_linear(x, packed, self.out_features, bias)
+        return self.compute(packed, x) if self.kernels and packed.is_cpu else self.compute_dense(x)
+
+    def compute(self, packed: Tensor, x: Tensor) -> Tensor:
+        """Return the layer's output with these bytes as the weight, by the kernels."""
+        return int8_linear(x, packed, self.out_features, self.bias)
+
+    def compute_dense(self, x: Tensor) -> Tensor:
+        """Return the layer's output by a dense weight in floating point, where there are no kernels."""
         return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
-
-    def explain(self, x: Tensor) -> Explanation:
-        """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
-        ranges = "a fixed range" if self.range else "a range for each token"
-        why = f"the weight is {self.layout}; activations are rounded to eight bits, with {ranges}"
-        if self.kernels and self.packed.is_cpu:
-            return Explanation("linear", (str(self.layout),), "native", "gossamer.kernels.int8", why)
-        reason = native.why_not() if self.packed.is_cpu else "there are kernels for a CPU only"
-        return Explanation("linear", (str(self.layout),), "fallback", "F.linear", f"{why}; {reason}: made dense")
-
-    def mask(self) -> Tensor:
-        """Return which positions the weight keeps; a kept value may be 0."""
-        return mask_of(self.packed)
-
-    @property
-    def nnz(self) -> int:
-        """Positions that the weight keeps."""
-        return int(self.mask().sum())
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weight."""
-        return self.packed.nbytes
-
-    @property
-    def dense_bytes(self) -> int:
-        """Bytes of the weight in float32."""
-        return 4 * self.out_features * self.in_features
-
-    def repack(self, layout: Layout) -> None:
-        """Convert the bytes to another layout."""
-        self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
-
-    @property
-    def range(self) -> Range | None:
-        """The fixed range of activations; None where each token has its own."""
-        return range_of(self.packed)
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
         return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
 
-    def check(self) -> None:
-        """Raise ValueError if the bytes, which may come from a file, are not those of such a weight."""
-        check(self.packed)
-        sizes = parts(self.packed).sizes
-        if (sizes.rows, sizes.cols) != (self.out_features, self.in_features):
-            wanted = f"{self.out_features} x {self.in_features}"
-            raise ValueError(f"the int8 weight is {sizes.rows} x {sizes.cols}, and the layer {wanted}")
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
-        given = state_dict.get(f"{prefix}packed")
-        if isinstance(given, Tensor):  # another pattern or layout may have more bytes, or fewer
-            loaded = DynamicInt8Linear(given, None, (self.out_features, self.in_features))
-            if not given.is_meta:
-                loaded.check()
-            self.packed = torch.empty_like(given, device=self.packed.device)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
-
-    def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
-        shape = f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-        if self.packed.is_meta:
-            return shape
-        fixed = f", activations {self.range.scale:.3g} * (0..254 - {self.range.zero})" if self.range else ""
-        return f"{shape}, {self.layout}{fixed}"
+    def sizes_text(self) -> str:
+        """Return the sizes of the layer, as torch's ``repr`` shows them."""
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -> nn.Module:
@@ -184,17 +128,18 @@ def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -
 
 
 def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any] | None = None) -> nn.Module:
-    """Let linear layers, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
+    """Let linear layers and convolutions, dense and sparse, compute in eight bits; see :func:`gossamer.quantize_`."""
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
     if not weights:
         raise ValueError(
-            f"{type(model).__name__} has no linear layer to quantize: it must be in floating point, on a CPU, and not "
-            "tied to an embedding. Layers that are already quantized don't count."
+            f"{type(model).__name__} has no linear layer or convolution to quantize: it must be in floating point, on "
+            "a CPU, and not tied to an embedding. Layers that are already quantized don't count, nor do convolutions "
+            "that are depthwise, transposed or of three dimensions."
         )
     names = chosen(weights, where)
     layers = [module for name in names for module, _ in weights[name].places]
     ranges = {} if calibration is None else observe(model, layers, calibration)
-    made: dict[int, DynamicInt8Linear] = {}
+    made: dict[int, Int8Layer] = {}
     for name in names:
         for module, layer in quantized(weights[name]):
             if module in ranges:
@@ -204,50 +149,69 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
 
 
 @torch.no_grad()
-def quantized(weight: Weight) -> list[tuple[nn.Module, DynamicInt8Linear]]:
+def quantized(weight: Weight) -> list[tuple[nn.Module, Int8Layer]]:
     """Return each module with this weight, and a layer in eight bits for it, in the layout that is mostly the fastest.
 
     Layers that are tied hold the same bytes.
     """
-    turned = inputs_first(weight.module)
+    first: Any = weight.module
     dense, mask = weight.dense(), weight.mask() if weight.is_sparse else weight.dense() != 0
-    dense, mask = (dense.t(), mask.t()) if turned else (dense, mask)
+    if is_int8_convolution(first):
+        images = first.out_channels, -1, *(1, *first.kernel_size)[-2:]
+        dense, mask = (matrix_of(each.reshape(images), first.groups) for each in (dense, mask))
+    elif inputs_first(first):
+        dense, mask = dense.t(), mask.t()
     packed, shape = pack_as(rounded(dense), mask, usual(mask)), (mask.shape[0], mask.shape[1])
-    layers: Any = [module for module, _ in weight.places]
-    return [(m, DynamicInt8Linear(packed, m.bias, shape, turned).train(m.training)) for m in layers]
+    return [(module, _layer(module, packed, shape).train(module.training)) for module, _ in weight.places]
+
+
+def _layer(like: Any, packed: Tensor, shape: tuple[int, int]) -> Int8Layer:
+    """A layer in eight bits in place of this one, with these bytes as the matrix of its weight."""
+    if is_int8_convolution(like):
+        return DynamicInt8Conv(packed, like.bias, like)
+    return DynamicInt8Linear(packed, like.bias, shape, inputs_first(like))
 
 
 def _suits(weight: Weight) -> bool:
-    """Is it the weight of linear layers alone? One that is tied to an embedding is not."""
+    """Is it the weight of linear layers or convolutions alone? One that is tied to an embedding is not."""
     linear = all(n == "weight" and (dense_class(m) is nn.Linear or inputs_first(m)) for m, n in weight.places)
-    return linear and weight.parameter.is_floating_point() and weight.parameter.is_cpu
+    images = all(n == "weight" and is_int8_convolution(m) for m, n in weight.places)
+    images = images and len({m.groups for m, _ in weight.places}) == 1
+    return (linear or images) and weight.parameter.is_floating_point() and weight.parameter.is_cpu
 
 
 def check_packed(model: nn.Module, name: str, tensor: Tensor) -> None:
     """Raise ValueError if a tensor of a file has the name of a layer's bytes and doesn't fit."""
     path, _, last = name.rpartition(".")
     layer = model.get_submodule(path)
-    if last == "packed" and isinstance(layer, DynamicInt8Linear):
-        DynamicInt8Linear(tensor, None, (layer.out_features, layer.in_features)).check()
+    if last == "packed" and isinstance(layer, Int8Layer):
+        layer.check_bytes(tensor)
 
 
 def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Module]:
-    """Put an empty DynamicInt8Linear of this size where a linear layer of this name is; return what was there."""
+    """Put an empty layer in eight bits of this size where a layer of this name is; return what was there."""
     taken = {}
     for name, size in sizes.items():
         try:
             layer: Any = model.get_submodule(name)
         except AttributeError:
             continue  # the caller reports that it is missing
-        turned = inputs_first(layer)
-        if isinstance(layer, DynamicInt8Linear):
-            shape, turned = (layer.out_features, layer.in_features), layer.inputs_first
-        elif dense_class(layer) is nn.Linear or turned:
-            rows, cols = (layer.nf, layer.nx) if turned else (layer.out_features, layer.in_features)
-            shape = (rows, cols)
-        else:
-            continue
         packed = torch.empty(size, dtype=torch.uint8, device="meta")
-        put(model, name, DynamicInt8Linear(packed, layer.bias, shape, turned))
-        taken[name] = layer
+        made = _empty(layer, packed)
+        if made is not None:
+            put(model, name, made)
+            taken[name] = layer
     return taken
+
+
+def _empty(layer: Any, packed: Tensor) -> Int8Layer | None:
+    """A layer in eight bits that a file will fill; None if this one has no such form."""
+    if isinstance(layer, DynamicInt8Conv):
+        return DynamicInt8Conv(packed, layer.bias, layer)
+    if isinstance(layer, DynamicInt8Linear):
+        return DynamicInt8Linear(packed, layer.bias, layer.matrix_shape, layer.inputs_first)
+    if is_int8_convolution(layer):
+        return _layer(layer, packed, (0, 0))
+    if inputs_first(layer):
+        return _layer(layer, packed, (layer.nf, layer.nx))
+    return _layer(layer, packed, (layer.out_features, layer.in_features)) if dense_class(layer) is nn.Linear else None

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from gossamer.kernels import gpu
 from gossamer.kernels.quantized.layout import Layout, Numbers, refusal
 from gossamer.kernels.quantized.weight import quantized
-from gossamer.models.dynamic_int8 import DynamicInt8Linear, quantize_dynamic_
+from gossamer.models.dynamic_int8 import quantize_dynamic_
 from gossamer.models.int8 import quantize_weights_
+from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.quantized import QuantizedLinear, empty_layer
@@ -21,7 +22,7 @@ from gossamer.models.weights import Weight, all_weights
 from gossamer.patterns import NM, VNM, recognise
 
 #: Layers of 8 bits or fewer whose weight is no parameter.
-QUANTIZED = DynamicInt8Linear, QuantizedLinear
+QUANTIZED = Int8Layer, QuantizedLinear
 How = Literal["int8 weights", "int8", "fp8", "int4"]
 
 

@@ -100,9 +100,8 @@ def summary(model: nn.Module) -> Summary:
 
 def _quantized_row(name: str, layer: Any) -> Row:
     name = f"{name}.{'packed' if hasattr(layer, 'packed') else 'values'}".lstrip(".")
-    shape = (layer.out_features, layer.in_features)
-    size = torch.Size(shape).numel()
-    return Row(name, shape, str(layer.layout), layer.nnz / max(size, 1), layer.nbytes, layer.dense_bytes)
+    size = torch.Size(layer.shape).numel()
+    return Row(name, layer.shape, str(layer.layout), layer.nnz / max(size, 1), layer.nbytes, layer.dense_bytes)
 
 
 def _opaque_row(name: str, weight: Opaque) -> Row:

@@ -16,6 +16,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked
 from gossamer.formats.packed import PackedRows
 from gossamer.models.int8 import Int8Linear
+from gossamer.models.int8_conv import DynamicInt8Conv
 from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.pack.examples import examples_of, shapes_of
@@ -119,7 +120,8 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
     weights = all_weights(model)
     measured = {n: w for n, w in weights.items() if n.endswith("weight") and _is_measured(w.module)}
     places = {name: [m for m, _ in weight.places] for name, weight in measured.items()}
-    seen = shapes_of(model, examples_of(example), places)
+    small = {f"{n}.weight".lstrip("."): layer for n, layer in model.named_modules() if isinstance(layer, QUANTIZED)}
+    seen = shapes_of(model, examples_of(example), places | {name: [layer] for name, layer in small.items()})
     for name, weight in weights.items():
         module: Any = weight.module if name in measured else None
         if not (weight.is_sparse or (weight.places[0][1] == "weight" and _is_layer(weight.module))):
@@ -136,11 +138,14 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
             cases += [(_title(n), n, (n, eight.in_features)) for n in tokens]
         call: Call = F.linear if module is None else call_of(module)
         yield Weight(name, value, call, tuple(cases), turned or (eight is not None and eight.inputs_first), eight)
-    for path, layer in model.named_modules():
-        if isinstance(layer, QUANTIZED):
-            masked: Any = apply_mask(layer.weight, layer.mask(), Masked())
-            sizes = tuple((_title(n), n, (n, layer.in_features)) for n in tokens)
-            yield Weight(f"{path}.weight".lstrip("."), masked, F.linear, sizes, eight=layer)
+    for name, layer in small.items():
+        masked: Any = apply_mask(layer.weight, layer.mask(), Masked())
+        if isinstance(layer, DynamicInt8Conv):
+            images = tuple(("the example", layer.tokens(s), s) for s in sorted(seen.get(name, ()))[:1])
+            yield Weight(name, masked, call_of(layer.as_dense()), images, eight=layer)
+        else:
+            sizes = tuple((_title(n), n, (n, layer.shape[1])) for n in tokens)
+            yield Weight(name, masked, F.linear, sizes, eight=layer)
 
 
 def _is_measured(module: nn.Module) -> bool:

@@ -23,7 +23,7 @@ from gossamer.kernels.int8.weight import Rounded, range_of, with_range
 _aten, _ours = torch.ops.aten, torch.ops.gossamer
 _int8 = _ours.int8_linear.default
 #: Products, and the position of the argument that says which activation they apply.
-_PRODUCTS = {_int8: 4}
+_PRODUCTS = {_int8: 4, _ours.int8_conv2d.default: 14}
 _KNOWN: dict[Any, str] = {_aten.relu.default: "relu", _aten.gelu.default: "gelu", _aten.silu.default: "silu"}
 
 

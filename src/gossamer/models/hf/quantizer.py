@@ -23,8 +23,9 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked, Stacked, Structure, as_format
-from gossamer.models.dynamic_int8 import DynamicInt8Linear, expect_packed
+from gossamer.models.dynamic_int8 import expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
+from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.loading import format_of
 from gossamer.models.modules import SparseModule
 from gossamer.models.quantize import expect_quantized
@@ -32,7 +33,7 @@ from gossamer.models.quantized import PARTS, QuantizedLinear
 from gossamer.models.stored import array_names
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
-_OURS = SparseModule, DynamicInt8Linear, QuantizedLinear
+_OURS = SparseModule, Int8Layer, QuantizedLinear
 #: Version of what is written under "sparsity_config". 3: parts of a weight are parameters and buffers of its module.
 VERSION = 3
 
@@ -107,7 +108,7 @@ class SparseQuantizer(HfQuantizer):
         """Return the state of the model as it is; note in the config which weights are stored."""
         sparse, state = sparse_weights(model), model.state_dict()
         stored = {name: weight for name, weight in sparse.items() if weight.held is not None and weight.held.is_stored}
-        packed = {n: m.packed.numel() for n, m in model.named_modules() if isinstance(m, DynamicInt8Linear)}
+        packed = {n: m.packed.numel() for n, m in model.named_modules() if isinstance(m, Int8Layer)}
         quantized = {n: _arrays(m) for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
         if sparse or packed or quantized:
             int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
@@ -154,7 +155,7 @@ class SparseQuantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, QuantizedLinear):
                 _refuse_missing_arrays(module)
-            if isinstance(module, DynamicInt8Linear | QuantizedLinear):
+            if isinstance(module, Int8Layer | QuantizedLinear):
                 module.check()
             if isinstance(module, QuantizedLinear):
                 module.suit_device()

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from gossamer.models.int8_conv import DynamicInt8Conv
 from gossamer.models.pack import truth
 from gossamer.models.pack.experts import has_experts, routed
 from gossamer.models.pack.layers import OF_IMAGES
@@ -139,7 +140,7 @@ def _shapes_seen(module: nn.Module, args: tuple[Any, ...]) -> list[tuple[int, ..
     x = args[0]
     if has_experts(module):
         return [(count, x.shape[-1]) for count in routed(module, args)]
-    if isinstance(module, OF_IMAGES) or x.dim() == 1:
+    if isinstance(module, (*OF_IMAGES, DynamicInt8Conv)) or x.dim() == 1:
         return [tuple(x.shape)]
     return [tuple(x.flatten(0, -2).shape)]
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Dense
 from gossamer.kernels.int8.layout import Layout, as_rounded, layouts, pack_as, usual
-from gossamer.kernels.int8.linear import int8_linear
 from gossamer.kernels.int8.weight import Rounded, parts
-from gossamer.models.dynamic_int8 import DynamicInt8Linear
+from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.pack import truth, tune
 from gossamer.models.pack.tune import Counts, Timing
 from gossamer.models.pack.turns import in_turns
@@ -24,14 +23,14 @@ _BYTES = 30e9  # read each second
 _CALL = 5e-6
 
 
-def int8_layers(model: nn.Module) -> dict[str, DynamicInt8Linear]:
+def int8_layers(model: nn.Module) -> dict[str, Int8Layer]:
     """Return the layers whose layout is chosen, by name."""
     found = model.named_modules()
-    return {name: m for name, m in found if isinstance(m, DynamicInt8Linear) and m.kernels and m.packed.is_cpu}
+    return {name: m for name, m in found if isinstance(m, Int8Layer) and m.kernels and m.packed.is_cpu}
 
 
 def fastest_layout(
-    layer: DynamicInt8Linear, shapes: Sequence[tuple[int, ...]], tuned: bool, counts: Counts
+    layer: Int8Layer, shapes: Sequence[tuple[int, ...]], tuned: bool, counts: Counts
 ) -> tuple[Layout, float, Timing]:
     """Return the fastest layout, the seconds of the layer in float32, dense, and its times in this layout.
 
@@ -55,31 +54,31 @@ def fastest_layout(
     'int8 lookup'
     """
     weight, mask = as_rounded(layer.packed)
-    times = _measured(layer, weight, mask, shapes) if tuned else _guessed(weight, mask, shapes)
+    times = _measured(layer, weight, mask, shapes) if tuned else _guessed(layer, weight, mask, shapes)
     best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(counts))
     return best, times[None].seconds(counts), times[best]
 
 
 def _measured(
-    layer: DynamicInt8Linear, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]
+    layer: Int8Layer, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]
 ) -> dict[Layout | None, Timing]:
     """Seconds of each layout, and of dense float32 under None; what this machine has measured before is known."""
-    suited, dense = layouts(mask), weight.values.float() * weight.scale[:, None]
-    key = tune.key_of(dense, mask, suited, shapes)
+    suited = layouts(mask)
+    key = tune.key_of(weight.values, mask, suited, shapes, (layer.sizes_text(),))
     names: dict[str, Layout | None] = {str(Dense()): None, **{str(layout): layout for layout in suited}}
     known = tune.known_times(key)
     if known is not None:
         return {names[name]: Timing(tuple(seconds)) for name, seconds in known.items()}
     packed = {layout: pack_as(weight, mask, layout) for layout in suited}
-    bias = None if layer.bias is None else layer.bias.detach().float()
+    dense = copy.deepcopy(layer.as_dense()).float()
     times: dict[Layout | None, tuple[float, ...]] = dict.fromkeys(names.values(), ())
     bound, clear = truth.most(float(mask.float().mean()) if mask.numel() else 0.0, ratio=4), True
     with torch.no_grad():
         for shape in shapes:
-            x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-            functions: dict[Layout | None, partial[Tensor]] = {None: partial(F.linear, x, dense, bias)}
+            x = _input(shape)
+            functions: dict[Layout | None, partial[Tensor]] = {None: partial(dense, x)}
             for layout, data in packed.items():
-                functions[layout] = partial(int8_linear, x, data, layer.out_features, bias)
+                functions[layout] = partial(layer.compute, data, x)
             taken, believed = truth.steady(partial(in_turns, functions, tune.SECONDS, None), None, bound)
             clear &= believed
             times = {layout: (*times[layout], seconds) for layout, seconds in taken.items()}
@@ -88,9 +87,17 @@ def _measured(
     return {layout: Timing(seconds, clear=clear) for layout, seconds in times.items()}
 
 
-def _guessed(weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]) -> dict[Layout | None, Timing]:
+def _input(shape: tuple[int, ...]) -> Tensor:
+    """Random activations; images in the format that is fastest for all layouts, dense too."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+
+def _guessed(
+    layer: Int8Layer, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]
+) -> dict[Layout | None, Timing]:
     rows, cols = mask.shape
-    layout, tokens = usual(mask), [torch.Size(shape[:-1]).numel() for shape in shapes]
+    layout, tokens = usual(mask), [layer.tokens(shape) for shape in shapes]
     packed = pack_as(weight, mask, layout)
     products = parts(packed).values.numel() / 64
     cycles = _CYCLES[layout.kind] * products / _CLOCK

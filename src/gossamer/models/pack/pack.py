@@ -13,10 +13,11 @@ from torch import nn
 from gossamer.formats import Dense, Format, Masked, Stacked
 from gossamer.formats.values import is_computed_from
 from gossamer.models.coverage import Left, reason_to_stay_dense
-from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
 from gossamer.models.fuse import fuse_
 from gossamer.models.group import group_layers
+from gossamer.models.int8_conv import DynamicInt8Conv
+from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import truth
 from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
@@ -38,7 +39,7 @@ _PRUNED = 0.3
 #: Tokens that a layer is judged by when there is no example: a reply, a few, a batch.
 _TOKENS = (1, 16, 128)
 _TABLES = (nn.Embedding, nn.EmbeddingBag)
-Small = DynamicInt8Linear | QuantizedLinear
+Small = Int8Layer | QuantizedLinear
 
 
 def pack_(
@@ -132,12 +133,12 @@ def pack_(
         for name, weight in watched("packing", {**weights, **small}.items(), show_progress):
             shapes = sorted(seen.get(name, ())) or _usual_shapes(weight)
             counts = tuple(seen[name][shape] for shape in shapes) if name in seen else None
-            if not isinstance(weight, Weight):
-                layers.append(_pack_small(name, weight, shapes, tune, counts))
-            elif shapes:
+            if not shapes:
+                skipped[name] = "a convolution needs example_inputs that reach it"
+            elif isinstance(weight, Weight):
                 layers.append(_pack_one(weight, shapes, tune, counts))
             else:
-                skipped[name] = "a convolution needs example_inputs that reach it"
+                layers.append(_pack_small(name, weight, shapes, tune, counts))
     fuse_(model)
     group_layers(model, examples)
     made_sparse(model)
@@ -164,10 +165,10 @@ def _dense(model: nn.Module, sparse: Collection[str]) -> tuple[Left, ...]:
 
 def _usual_shapes(weight: Weight | Small) -> list[tuple[int, ...]]:
     """Shapes that a layer is judged by when no example reaches it; none for a convolution."""
-    if not isinstance(weight, Weight):
-        return [(count, weight.in_features) for count in _TOKENS]
-    if isinstance(weight.module, OF_IMAGES):
+    if isinstance(weight, DynamicInt8Conv) or (isinstance(weight, Weight) and isinstance(weight.module, OF_IMAGES)):
         return []
+    if not isinstance(weight, Weight):
+        return [(count, weight.shape[1]) for count in _TOKENS]
     return [(count, _inputs(weight)) for count in _TOKENS]
 
 
@@ -245,11 +246,12 @@ def _pack_small(name: str, layer: Small, shapes: list[tuple[int, ...]], tune: bo
     mask = layer.mask()
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
     best: Any
-    if isinstance(layer, DynamicInt8Linear):
+    if isinstance(layer, Int8Layer):
         best, before, timing = fastest_layout(layer, shapes, tune, counts)
     else:
         best, before, timing = fastest_quantized(layer, shapes, tune, counts)
     layer.repack(best)
-    shape, tokens = (layer.out_features, layer.in_features), tuple(torch.Size(s[:-1]).numel() for s in shapes)
+    count = layer.tokens if isinstance(layer, Int8Layer) else (lambda shape: torch.Size(shape[:-1]).numel())
+    tokens = tuple(count(shape) for shape in shapes)
     times, sizes = (before * 1e6, timing.seconds(counts) * 1e6), (layer.nbytes, layer.dense_bytes)
-    return PackedLayer(name, shape, sparsity, tokens, str(best), *times, *sizes, timing.clear)
+    return PackedLayer(name, layer.shape, sparsity, tokens, str(best), *times, *sizes, timing.clear)

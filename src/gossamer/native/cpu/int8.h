@@ -87,6 +87,17 @@ struct Int8Weight {
 // The weight in `size` bytes; returns what is wrong with them, or null. What the arrays hold is checked where they are made.
 const char* int8_weight(const uint8_t* data, int64_t size, Int8Weight* a);
 
+// Images in eight bits, [images, height, width, channels] with their padding. A token is a pixel of the result. Its
+// activations are a patch: `runs` runs of consecutive bytes, in the order of the weight's columns, which is row of the
+// kernel, position in that row, channel.
+struct Int8Patches {
+  const uint8_t* data;          // WINDOW bytes behind the last may be read
+  int64_t height, width;        // of the result
+  int64_t image, line, step;    // bytes to the next image, to the patch below, and to the patch on the right
+  int64_t runs, run;            // and the bytes of a run
+  const int64_t* start;         // [runs]: of a run, from the first byte of its patch
+};
+
 struct Int8Product {
   Int8Weight a;
   const void* x;           // [tokens, cols] with leading stride ldx, of x_type
@@ -94,10 +105,12 @@ struct Int8Product {
   const float* x_scale;    // null: by each token's smallest and largest value; not for x of uint8
   const int32_t* x_zero;
   int64_t x_each;          // 1: a scale and a zero for each token; 0: the same for all
+  const Int8Patches* patches;  // instead of x, or null; then there is a scale and a zero for each image
   const float* bias;       // [rows] or null
   int64_t activation;
   void* out;               // [tokens, rows] with leading stride ldo, of out_type
   int64_t out_type, ldo;
+  int64_t plane;           // pixels of an image if out is [images, rows, pixels], else 0; not for out of uint8
   float out_scale;         // for out of uint8
   int32_t out_zero;
 };
@@ -113,6 +126,20 @@ struct Int8Tokens {        // quantise alone: q[tokens, cols] contiguous, scale[
   int32_t* zero;
 };
 
+struct Int8Images {        // quantise images, each with one range, and pad them with the byte of 0
+  const void* x;           // [images, height, width, channels] contiguous, of x_type; or [images, channels, height, width]
+  int64_t x_type, planes;  // planes: 1 for the second order
+  int64_t images, height, width, channels;
+  int64_t top, bottom, left, right;
+  const float* x_scale;    // [1], or null: by each image's smallest and largest value
+  const int32_t* x_zero;
+  int32_t* high;           // [images * height]: the bits of the largest value of a row of pixels, and of the smallest
+  uint32_t* low;
+  uint8_t* q;              // [images, top + height + bottom, left + width + right, channels]
+  float* scale;            // [images]
+  int32_t* zero;
+};
+
 // One set of these for each instruction set; `begin`, `end` are items of work, which no two threads share. A token with a
 // NaN or an infinity gets the scale NaN, and so outputs that are NaN; product() returns false if out is of uint8, which
 // has no NaN, and there is such an output.
@@ -122,6 +149,12 @@ struct Int8Kernels {
   int64_t (*items)(const Int8Product&);
   bool (*product)(const Int8Product&, int64_t begin, int64_t end);
   void (*quantize)(const Int8Tokens&, int64_t begin, int64_t end);  // items: tokens
+  // Of images, one after the other: high and low (items: images * height), scale and zero, q (items: rows of it), and in
+  // the order of planes, of which image_rows writes the padding only, the rest of q (items: images * groups of 16 channels)
+  void (*image_extremes)(const Int8Images&, int64_t begin, int64_t end);
+  void (*image_ranges)(const Int8Images&);
+  void (*image_rows)(const Int8Images&, int64_t begin, int64_t end);
+  void (*image_planes)(const Int8Images&, int64_t begin, int64_t end);
 };
 
 extern const Int8Kernels int8_baseline;

@@ -38,6 +38,8 @@ namespace ISA {
 
 #include "int8_quantize.h"
 
+#include "int8_patches.h"
+
 #include "int8_out.h"
 
 #include "int8_lookup.h"
@@ -173,7 +175,8 @@ static bool product(const Int8Product& p, int64_t begin, int64_t end) {
     const int64_t at = begin / units, first = begin % units, last = end - at * units < units ? end - at * units : units;
     Set s;
     s.token = at * n, s.tokens = p.tokens - s.token < n ? p.tokens - s.token : n, s.q = q, s.pitch = pitch;
-    quantize_tokens<OFFSET>(p, a.cols, s.token, s.tokens, q, pitch, s.scale, s.zero);
+    if (p.patches) gather_patches<OFFSET>(p, s.token, s.tokens, q, pitch, s.scale, s.zero);
+    else quantize_tokens<OFFSET>(p, a.cols, s.token, s.tokens, q, pitch, s.scale, s.zero);
 #if defined(HAVE_TILES)
     if (by_tiles(p)) good &= tile_any(p, s, first, last, (int8_t*)room);
     else
@@ -200,7 +203,9 @@ constexpr int64_t WIDEST = 64;
 constexpr int64_t WIDEST = 16;
 #endif
 extern const Int8Kernels JOIN(int8_, ISA);
-const Int8Kernels JOIN(int8_, ISA) = {TEXT(ISA), WIDEST, ISA::items, ISA::product, ISA::quantize};
+const Int8Kernels JOIN(int8_, ISA) = {TEXT(ISA),    WIDEST,        ISA::items, ISA::product,
+                                      ISA::quantize, ISA::image_extremes, ISA::image_ranges, ISA::image_rows,
+                                      ISA::image_planes};
 
 }  // namespace gossamer
 

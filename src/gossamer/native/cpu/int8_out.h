@@ -80,9 +80,55 @@ __attribute__((noinline)) static void put_active(const Int8Product& p, const Row
   }
 }
 
+// Some of GROUP floats, or of the same in bfloat16.
+INLINE void copy_some(const float* from, float* to, int64_t count) {
+  for (; count >= 8; count -= 8, from += 8, to += 8) memcpy(to, from, 32);
+  for (; count; count--) *to++ = *from++;
+}
+INLINE void copy_some(const float* from, Bf16* to, int64_t count) { narrow(from, to, count); }
+
+// Rows [0, count) of GROUP pixels each to their images, [image, row, pixel].
+template <class T> INLINE void put_pixels(const Int8Product& p, const float* rows, int64_t row, int64_t count, int64_t token, int64_t tokens) {
+  for (int64_t done = 0; done < tokens;) {
+    const int64_t image = (token + done) / p.plane, pixel = (token + done) % p.plane;
+    const int64_t some = p.plane - pixel < tokens - done ? p.plane - pixel : tokens - done;
+    T* out = (T*)p.out + (image * p.a.rows + row) * p.plane + pixel;
+    for (int64_t r = 0; r < count; r++) copy_some(rows + r * GROUP + done, out + r * p.plane, some);
+    done += some;
+  }
+}
+
+// Outputs in the order of images: blocks of sixteen tokens and rows are transposed.
+__attribute__((noinline)) static void put_planes(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
+                                                 int64_t tokens, const float* x_scale, const int32_t* zero) {
+  for (int64_t first = 0; first < tokens; first += GROUP) {
+    const int64_t some = tokens - first < GROUP ? tokens - first : GROUP;
+    Vec<WIDTH> v[GROUP][PARTS] = {};
+    for (int64_t t = 0; t < some; t++) {
+      scaled(r, load_sums(sums + (first + t) * GROUP), x_scale[first + t], zero[first + t], v[t]);
+      for (int i = 0; p.activation && i < PARTS; i++) v[t][i] = activate<WIDTH>(v[t][i], p.activation);
+    }
+    alignas(64) float rows[GROUP * GROUP];
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++)
+#pragma GCC unroll 4
+      for (int j = 0; j < PARTS; j++) {
+        Vec<WIDTH> block[WIDTH];
+#pragma GCC unroll 16
+        for (int t = 0; t < WIDTH; t++) block[t] = v[j * WIDTH + t][i];
+        transpose<WIDTH>(block);
+#pragma GCC unroll 16
+        for (int t = 0; t < WIDTH; t++) store<WIDTH>(rows + (i * WIDTH + t) * GROUP + j * WIDTH, block[t]);
+      }
+    if (p.out_type == NUMBER_BF16) put_pixels<Bf16>(p, rows, r.row, r.count, token + first, some);
+    else put_pixels<float>(p, rows, r.row, r.count, token + first, some);
+  }
+}
+
 // Sums [tokens, GROUP] of sixteen rows.
 INLINE bool put_sums(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token, int64_t tokens, const float* x_scale,
                      const int32_t* zero) {
+  if (p.plane) return put_planes(p, r, sums, token, tokens, x_scale, zero), true;
   if (p.out_type != NUMBER_FLOAT || r.count != GROUP) return put_any(p, r, sums, token, tokens, x_scale, zero);
   if (p.activation == NONE) put_active<NONE>(p, r, sums, token, tokens, x_scale, zero);
   else if (p.activation == GELU) put_active<GELU>(p, r, sums, token, tokens, x_scale, zero);
@@ -96,7 +142,7 @@ template <int T>
 INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_t token, int64_t tokens, const float* x_scale,
                 const int32_t* zero) {
   const RowsOut r(p, row);
-  if (tokens >= T && p.out_type == NUMBER_FLOAT && !p.activation && r.count == GROUP) {
+  if (tokens >= T && p.out_type == NUMBER_FLOAT && !p.activation && !p.plane && r.count == GROUP) {
     float* out = (float*)p.out + token * p.ldo + row;
 #pragma GCC unroll 24
     for (int t = 0; t < T; t++, out += p.ldo) {

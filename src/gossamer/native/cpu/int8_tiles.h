@@ -152,7 +152,7 @@ template <int ACTIVATION> static bool tile_set(const Int8Product& p, const Set& 
       else tile_block<1, 1, ACTIVATION>(p, q, s.pitch, w, sums, ahead, lines), tile_store_all<1, 1>(sums);
       sums.token = s.token + t, sums.row = g * GROUP, sums.groups = some, sums.tokens = left < 16 * tall ? left : 16 * tall;
       sums.scale = s.scale + t, sums.zero = s.zero + t, sums.done = 0;
-      if (p.out_type != NUMBER_FLOAT || (g + some) * GROUP > p.a.rows) good &= tile_put(p, sums);
+      if (p.out_type != NUMBER_FLOAT || p.plane || (g + some) * GROUP > p.a.rows) good &= tile_put(p, sums);
       t += sums.tokens;
     }
     g += some;
