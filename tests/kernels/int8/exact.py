@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from gossamer.kernels.int8 import operators
+from gossamer.kernels.int8.convolution import int8_conv2d, weight_of
 from gossamer.kernels.int8.layout import Layout, pack_as
-from gossamer.kernels.int8.weight import Rounded
+from gossamer.kernels.int8.weight import Range, Rounded, with_range
 
 LAYOUTS = [
     Layout("dense"),
@@ -64,3 +66,19 @@ def check_bits(layout: Layout, rows: int, cols: int, tokens: int) -> None:
     for tensor in (x, q):
         out = operators.linear(packed, tensor, bias, rows, x_range=given)
         assert torch.equal(out, exact), (layout, rows, cols, tokens, tensor.dtype)
+
+
+def check_convolution() -> None:
+    """Assert that a convolution whose scales are powers of two is exact to the last bit, in both orders of images."""
+    for layout in LAYOUTS:
+        mask = a_mask(35, 17 * 6, layout)
+        weight = a_weight(35, 17 * 6, mask)
+        packed = with_range(pack_as(weight, mask, layout), Range(_EIGHTH, 100))
+        q = torch.randint(0, 255, (2, 17, 9, 11)).double()
+        dense = weight_of(weight.values, (3, 2)).double()
+        sums = F.conv2d(F.pad(q - 100, (1, 0, 1, 2)), dense, None, (2, 1))
+        exact = (sums * weight.scale.double()[:, None, None] * _EIGHTH).float()
+        x = ((q - 100) * _EIGHTH).float()
+        for images in (x, x.contiguous(memory_format=torch.channels_last)):
+            out = int8_conv2d(images, packed, 35, (3, 2, 2, 1, 1, 1, 1, 0, 1, 2))
+            assert torch.equal(out, exact), (layout, images.stride())

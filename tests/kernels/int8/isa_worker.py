@@ -3,7 +3,7 @@
 import torch
 
 from gossamer import native
-from tests.kernels.int8.exact import LAYOUTS, check_bits
+from tests.kernels.int8.exact import LAYOUTS, check_bits, check_convolution
 
 if __name__ == "__main__":
     torch.manual_seed(0)
@@ -11,4 +11,5 @@ if __name__ == "__main__":
     for layout in LAYOUTS:
         for rows, cols, tokens in ((17, 67, 5), (65, 131, 33), (130, 300, 1)):
             check_bits(layout, rows, cols, tokens)
+    check_convolution()
     print(native.int8_isa())

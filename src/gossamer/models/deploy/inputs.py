@@ -38,19 +38,26 @@ def as_call(example: Any) -> Call:
             raise TypeError(f"the inputs of a deployed model must be tensors, but {where} of the example is {kind}")
         if value.device.type != "cpu":
             raise NotImplementedError(f"gs.deploy is for models on a CPU, and {_name(path)} is on {value.device}")
-    return Call(*pytree.tree_map(lambda x: x.detach().contiguous(), tuple(call)))
+    return Call(*pytree.tree_map(lambda x: x.detach().contiguous(memory_format=_order(x)), tuple(call)))
+
+
+def _order(x: Tensor) -> torch.memory_format:
+    """The memory format that a model is deployed for: that of the example, if it has one."""
+    images = x.dim() == 4 and not x.is_contiguous() and x.is_contiguous(memory_format=torch.channels_last)
+    return torch.channels_last if images else torch.contiguous_format
 
 
 @dataclass(frozen=True)
 class Input:
-    """One tensor that the model takes; a size of None is free."""
+    """One tensor that the model takes; a size of None is free. Others than in its memory format are copied."""
 
     name: str
     dtype: torch.dtype
     sizes: tuple[int | None, ...]
+    order: torch.memory_format = torch.contiguous_format
 
     def check(self, given: Any) -> Tensor:
-        """Return it contiguous; raise TypeError or ValueError if it is another kind of tensor."""
+        """Return it in the memory format of the example; raise TypeError or ValueError if it is another kind of tensor."""
         if not isinstance(given, Tensor):
             raise TypeError(f"{self.name} must be a tensor, not {type(given).__name__}")
         if given.dtype is not self.dtype or given.device.type != "cpu":
@@ -59,16 +66,17 @@ class Input:
         if not fits or any(w not in (None, n) for w, n in zip(self.sizes, given.shape, strict=True)):
             sizes = ", ".join("any" if n is None else str(n) for n in self.sizes)
             raise ValueError(f"{self.name} must be [{sizes}], as it was deployed for, not {[*given.shape]}")
-        return given.detach().contiguous()
+        return given.detach().contiguous(memory_format=self.order)
 
     def to_json(self) -> list[Any]:
         """Return what :meth:`from_json` reads."""
-        return [self.name, str(self.dtype).removeprefix("torch."), [*self.sizes]]
+        return [self.name, *(str(each).removeprefix("torch.") for each in (self.dtype, self.order)), [*self.sizes]]
 
     @classmethod
     def from_json(cls, kept: Sequence[Any]) -> Input:
         """Return the input that was written so."""
-        return cls(kept[0], getattr(torch, kept[1]), tuple(kept[2]))
+        name, dtype, *order, sizes = kept  # files of version 1.0.0rc1 have no order
+        return cls(name, getattr(torch, dtype), tuple(sizes), *(getattr(torch, each) for each in order))
 
 
 def inputs_of(call: Call, dynamic: Sequence[int]) -> list[Input]:
@@ -78,12 +86,12 @@ def inputs_of(call: Call, dynamic: Sequence[int]) -> list[Input]:
     --------
     >>> import torch
     >>> inputs_of(as_call({"ids": torch.zeros(2, 3)}), dynamic=(0,))
-    [Input(name='ids', dtype=torch.float32, sizes=(None, 3))]
+    [Input(name='ids', dtype=torch.float32, sizes=(None, 3), order=torch.contiguous_format)]
     """
     found = []
     for path, x in pytree.tree_leaves_with_path(tuple(call)):
         sizes = tuple(None if d in dynamic else n for d, n in enumerate(x.shape))
-        found.append(Input(_name(path), x.dtype, sizes))
+        found.append(Input(_name(path), x.dtype, sizes, _order(x)))
     return found
 
 
