@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-50 as a whole on a CPU, 90 % unstructured: ours against torch, torch.compile and onnxruntime.
+"""ResNet-18 and ResNet-50 as a whole on a CPU, unstructured: ours against torch, torch.compile and onnxruntime.
 
     python benchmarks/convnets.py                                  all of it: results/convnets.json, tables of the docs
     python benchmarks/convnets.py --models resnet18 --batches 1 --threads 1     a part of it, which replaces that part
@@ -6,8 +6,10 @@
 Milliseconds of a call with images of 224 x 224, the fastest of interleaved calls: CPU time with one thread, so that
 other programs don't count, else wall time. Weights and statistics of the batch norms are random, because values make no
 difference; every convolution and the last layer are pruned by magnitude. "folded": batch norms are part of the
-convolutions before them, by torch.fx, which onnxruntime and torch.compile (with freezing) do by themselves. Layers:
-what ``pack_`` measures for one image and one thread. It needs the extra ``bench``.
+convolutions before them, by torch.fx, which onnxruntime and torch.compile (with freezing) do by themselves. In eight
+bits: onnxruntime by its static quantization (unsigned activations, which are faster than signed ones here, and a scale
+for each output), ours with a range for each image at run time, from ``gs.quantize_`` and ``gs.deploy``, with images in
+the channels_last format. Layers: what ``pack_`` measures for one image and one thread. It needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from typing import Any
 
 import onnxruntime as ort
 import torch
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
 from torch._inductor import config as inductor
 from torch.fx.experimental.optimization import fuse
@@ -37,6 +41,7 @@ from gossamer.models import PackReport
 RESULTS = Path(__file__).parent / "results" / "convnets.json"
 TABLES = Path(__file__).parents[1] / "docs" / "explanation"
 SPARSITY = "90%"
+EIGHT_BITS = (None, "50%", "75%", "90%")  # sparsities of the forms in eight bits
 _SECONDS, _MOST = 2.0, 40  # for each form, and calls of it
 _FEWEST = 5
 
@@ -91,27 +96,45 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-def network(name: str) -> nn.Module:
-    """Return a network with statistics in its batch norms."""
+def network(name: str, sparsity: str | None = SPARSITY) -> nn.Module:
+    """Return a network with statistics in its batch norms; the same values for every sparsity."""
+    torch.manual_seed(0)
     model = MODELS[name]().eval()
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.0)
             nn.init.normal_(module.running_mean, 0.0, 0.1)
             nn.init.uniform_(module.running_var, 0.5, 1.5)
-    return gs.densify_(gs.sparsify_(model, SPARSITY))  # the zeros are there; its layers are torch's
+    if sparsity is None:
+        return model
+    return gs.densify_(gs.sparsify_(model, sparsity))  # the zeros are there; its layers are torch's
 
 
 # -- what is compared
 
 
-def session(model: nn.Module, x: Tensor, threads: int) -> Callable[[Tensor], Tensor]:
+class Batches(CalibrationDataReader):
+    """Four random batches for onnxruntime's static quantization."""
+
+    def __init__(self, shape: torch.Size) -> None:
+        self.left = [torch.randn(shape).numpy() for _ in range(4)]
+
+    def get_next(self) -> dict[str, Any] | None:
+        return {"x": self.left.pop()} if self.left else None
+
+
+def session(model: nn.Module, x: Tensor, threads: int, int8: bool = False) -> Callable[[Tensor], Tensor]:
     """Return the model in onnxruntime."""
     options = ort.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     with TemporaryDirectory() as folder:
         path = f"{folder}/model.onnx"
         torch.onnx.export(model, (x,), path, dynamo=False, opset_version=17, input_names=["x"])
+        if int8:
+            quant_pre_process(path, f"{folder}/plain.onnx")
+            kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
+            path = f"{folder}/int8.onnx"
+            quantize_static(f"{folder}/plain.onnx", path, Batches(x.shape), quant_format=QuantFormat.QDQ, **kinds)
         made = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(made.run(None, {"x": images.numpy()})[0])
 
@@ -122,8 +145,17 @@ def packed(model: nn.Module, x: Tensor) -> tuple[nn.Module, PackReport]:
     return made, gs.pack_(made, x, quiet=True)
 
 
+def in_eight_bits(name: str, sparsity: str | None, x: Tensor) -> Callable[[Tensor], Tensor]:
+    """Return a network in eight bits, deployed."""
+    model, images = gs.quantize_(fuse(network(name, sparsity)), "int8"), x.contiguous(memory_format=torch.channels_last)
+    gs.pack_(model, images, quiet=True)
+    with TemporaryDirectory() as folder:
+        served = gs.deploy(model, images, f"{folder}/model.pt2", tolerance=0.05)
+    return lambda _: served(images)
+
+
 def forms(name: str, x: Tensor, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Return all that compute the same network."""
+    """Return all that compute a network; those in float32 the same one."""
     dense = network(name)
     folded = fuse(copy.deepcopy(dense))
     ours, ours_folded = packed(dense, x)[0], packed(folded, x)[0]
@@ -132,18 +164,21 @@ def forms(name: str, x: Tensor, threads: int) -> dict[str, Callable[[Tensor], Te
         "torch, folded": folded,
         "torch.compile": torch.compile(copy.deepcopy(dense)),
         "onnxruntime": session(dense, x, threads),
+        "onnxruntime int8": session(dense, x, threads, int8=True),
         "ours": ours,
         "ours, folded": ours_folded,
         "ours, torch.compile": torch.compile(copy.deepcopy(ours_folded)),
+        **{f"ours, {s or 'dense'} int8, deployed": in_eight_bits(name, s, x) for s in EIGHT_BITS},
     }
 
 
 def times(all_forms: dict[str, Callable[[Tensor], Tensor]], x: Tensor, threads: int) -> dict[str, float]:
-    """Return milliseconds of each form, which gives the result of the first."""
+    """Return milliseconds of each form; those in float32 must give the result of the first (others: ``gs.deploy``)."""
     clock = time.thread_time if threads == 1 else time.perf_counter
     expected = next(iter(all_forms.values()))(x)
     for name, form in all_forms.items():
-        torch.testing.assert_close(form(x), expected, rtol=1e-2, atol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
+        if "int8" not in name:
+            torch.testing.assert_close(form(x), expected, rtol=1e-2, atol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
     best, spent = dict.fromkeys(all_forms, float("inf")), dict.fromkeys(all_forms, 0.0)
     for turn in range(_MOST):
         for name, form in all_forms.items():

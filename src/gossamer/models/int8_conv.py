@@ -112,7 +112,7 @@ class DynamicInt8Conv(Int8Layer):
         return window
 
     def _padded(self, images: Tensor) -> tuple[Tensor, Any]:
-        """Images, and the zeros that are to be put around them; other paddings are put here."""
+        """Return images, and the zeros that the product adds around them; other paddings are added here."""
         if self.padding_mode == "zeros":
             return images, self.padding if isinstance(self.padding, str) else _pair(self.padding, 0)
         return F.pad(images, self._reversed_padding_repeated_twice, mode=self.padding_mode), (0, 0)

@@ -1,4 +1,4 @@
-"""quantize_: linear layers with weights, and activations, of fewer bits."""
+"""quantize_: layers with weights, and activations, of fewer bits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def quantize_(
     *,
     where: Where = None,
 ) -> nn.Module:
-    """Quantize linear layers in place, for inference: weights, and usually activations, in fewer bits.
+    """Quantize linear layers, and convolutions on a CPU, in place, for inference: fewer bits for weights, activations.
 
     A weight that is tied to an embedding is not quantized. Call :func:`gossamer.pack_` afterwards: it measures which
     layout of each layer is fastest.
@@ -48,7 +48,9 @@ def quantize_(
         (:class:`gossamer.models.Int8Linear`). For a CPU.
 
         ``"int8"``: every linear layer, with activations that are rounded to eight bits token by token. On a CPU
-        :class:`gossamer.models.DynamicInt8Linear`, on a GPU :class:`gossamer.models.QuantizedLinear`.
+        :class:`gossamer.models.DynamicInt8Linear`, on a GPU :class:`gossamer.models.QuantizedLinear`. On a CPU also
+        convolutions of one and two dimensions, with images that have one range each:
+        :class:`gossamer.models.DynamicInt8Conv`. Depthwise, transposed and three-dimensional ones don't change.
 
         ``"fp8"``: the same in e4m3, for GPUs of compute capability 8.9 and later. Patterns 2:4 and V:N:M with V
         ``"all"`` run on sparse tensor cores of compute capability 9.0; dense layers and all other patterns, and other
@@ -62,7 +64,7 @@ def quantize_(
         For ``"int8"`` on a CPU: batches, each a tensor, a tuple of positional or a dict of keyword arguments of the
         model. The activations of a layer are then rounded in one fixed range, from its smallest to its largest input in
         the batches; values outside saturate. This is a little faster and less exact. Without it, or if no batch reaches
-        a layer, each token has its own range.
+        a layer, each token or image has its own range.
     where
         Which names: a glob, several globs, or a predicate of the name; all by default.
 

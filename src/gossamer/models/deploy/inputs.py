@@ -57,7 +57,7 @@ class Input:
     order: torch.memory_format = torch.contiguous_format
 
     def check(self, given: Any) -> Tensor:
-        """Return it in the memory format of the example; raise TypeError or ValueError if it is another kind of tensor."""
+        """Return it in this memory format; raise TypeError or ValueError if it is another kind of tensor."""
         if not isinstance(given, Tensor):
             raise TypeError(f"{self.name} must be a tensor, not {type(given).__name__}")
         if given.dtype is not self.dtype or given.device.type != "cpu":
