@@ -171,11 +171,8 @@ def densify_(model: nn.Module) -> nn.Module:
     >>> int((model.weight == 0).sum())
     48
     """
-    for path, module in list(model.named_modules()):
-        if hasattr(module, "as_dense"):  # a layer with its own storage can convert itself
-            if not path:
-                return module.as_dense()
-            put(model, path, module.as_dense())
+    own: dict[int, Any] = {id(m): m for m in model.modules() if hasattr(m, "as_dense")}  # these convert themselves
+    model = put_all(model, {key: module.as_dense() for key, module in own.items()})
     for weight in sparse_weights(model).values():
         weight.become(weight.dense(), None, Dense())
     for module, name, opaque in opaque_weights(model):
