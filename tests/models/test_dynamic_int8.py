@@ -162,6 +162,43 @@ def test_dense_again() -> None:
     torch.testing.assert_close(model(x), expected, rtol=0.05, atol=0.05)  # x is not rounded any more
 
 
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_dense_again_in_the_type_that_it_had(how: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    def dense() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4, bias=False)).to(dtype)
+
+    model, x = gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), torch.randn(3, 16, dtype=dtype)
+    gs.save(gs.quantize_(model, how), tmp_path / "small")
+    for made in (gs.load(dense(), tmp_path / "small"), model):
+        gs.densify_(made)
+        assert [weight.dtype for weight in made.parameters()] == [dtype] * 3 and made(x).dtype is dtype
+        assert all(weight.requires_grad for weight in made.parameters())  # training goes on with all of them
+    small = gs.quantize_(gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), how).double()
+    assert gs.densify_(small)(x.double()).dtype is torch.float64
+
+
+def test_bytes_that_begin_anywhere_are_copied() -> None:
+    """A file that is mapped into memory may have other tensors of any number of bytes before a weight."""
+    model, x = gs.quantize_(network(), "int8"), torch.randn(3, 64)
+    state = model.state_dict()
+    moved = torch.empty(state["0.packed"].numel() + 1, dtype=torch.uint8)[1:].copy_(state["0.packed"])
+    other = gs.quantize_(network(), "int8")
+    other.load_state_dict({**state, "0.packed": moved}, assign=True)
+    assert torch.equal(other(x), model(x))
+
+
+def test_a_model_with_stored_and_int8_weights_is_loaded(tmp_path: Path) -> None:
+    model = bert().eval()
+    gs.sparsify_(model, "50%", where="*query*", format=gs.CSR())
+    gs.quantize_(model, "int8", where=["*key*", "*value*"])
+    given = inputs(model)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        loaded = type(model).from_pretrained(tmp_path)(**given).logits
+        torch.testing.assert_close(loaded, model(**given).logits)
+
+
 def test_without_kernels_and_in_half_precision() -> None:
     model, x = gs.quantize_(network(), "int8"), torch.randn(3, 64)
     expected = model(x)

@@ -10,7 +10,7 @@ The error is bounded: with weights w, their scales s and the scale t of a token 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from gossamer import native
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as, usual
 from gossamer.kernels.int8.linear import int8_linear
 from gossamer.kernels.int8.unpack import check, mask_of
-from gossamer.kernels.int8.weight import Range, parts, range_of, rounded, with_range
+from gossamer.kernels.int8.weight import Range, aligned, parts, range_of, rounded, with_range
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.observe import observe
@@ -47,6 +47,8 @@ class DynamicInt8Linear(nn.Module):
         Outputs and inputs.
     inputs_first
         Whether the layer was a Conv1D of transformers; :meth:`as_dense` then returns one.
+    dtype
+        Type of the weight before it was quantized; :meth:`as_dense` uses it again.
 
     Examples
     --------
@@ -62,13 +64,18 @@ class DynamicInt8Linear(nn.Module):
     bias: nn.Parameter | None
 
     def __init__(
-        self, packed: Tensor, bias: nn.Parameter | None, shape: tuple[int, int], inputs_first: bool = False
+        self,
+        packed: Tensor,
+        bias: nn.Parameter | None,
+        shape: tuple[int, int],
+        inputs_first: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         super().__init__()
         self.out_features, self.in_features = shape
-        self.inputs_first = inputs_first
+        self.inputs_first, self.dtype = inputs_first, dtype
         self.kernels = native.load()  # only once: a trace can't call it
-        self.register_buffer("packed", packed)
+        self.register_buffer("packed", aligned(packed))
         self.register_parameter("bias", bias)
 
     @property
@@ -120,8 +127,8 @@ class DynamicInt8Linear(nn.Module):
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes of the weight in float32."""
-        return 4 * self.out_features * self.in_features
+        """Bytes of the weight before."""
+        return self.out_features * self.in_features * self.dtype.itemsize
 
     def repack(self, layout: Layout) -> None:
         """Convert the bytes to another layout."""
@@ -134,7 +141,7 @@ class DynamicInt8Linear(nn.Module):
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
-        return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
+        return dense_layer(self.weight.to(self.dtype), self.bias, self.inputs_first).train(self.training)
 
     def check(self) -> None:
         """Raise ValueError if the bytes, which may come from a file, are not those of such a weight."""
@@ -144,6 +151,14 @@ class DynamicInt8Linear(nn.Module):
             wanted = f"{self.out_features} x {self.in_features}"
             raise ValueError(f"the int8 weight is {sizes.rows} x {sizes.cols}, and the layer {wanted}")
 
+    def align(self) -> None:
+        """Let the bytes begin where the kernels can read them."""
+        self.packed = aligned(self.packed)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        self.dtype = dtype_after(fn, self.dtype, self.packed.device)
+        return super()._apply(fn, recurse)
+
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         given = state_dict.get(f"{prefix}packed")
         if isinstance(given, Tensor):  # another pattern or layout may have more bytes, or fewer
@@ -152,6 +167,7 @@ class DynamicInt8Linear(nn.Module):
                 loaded.check()
             self.packed = torch.empty_like(given, device=self.packed.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.align()
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
@@ -160,6 +176,18 @@ class DynamicInt8Linear(nn.Module):
             return shape
         fixed = f", activations {self.range.scale:.3g} * (0..254 - {self.range.zero})" if self.range else ""
         return f"{shape}, {self.layout}{fixed}"
+
+
+def dtype_after(fn: Callable[[Tensor], Tensor], dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """Return the type that a weight would have after what a module applies to its parameters.
+
+    Examples
+    --------
+    >>> import torch
+    >>> dtype_after(torch.Tensor.half, torch.float32, torch.device("cpu"))
+    torch.float16
+    """
+    return fn(torch.empty(0, dtype=dtype, device=device)).dtype
 
 
 def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -> nn.Module:
@@ -178,7 +206,7 @@ def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -
             made: nn.Module = Conv1D(*weight.shape)
         else:
             made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.weight = nn.Parameter(weight.t().contiguous() if inputs_first else weight, requires_grad=False)
+    made.weight = nn.Parameter(weight.t().contiguous() if inputs_first else weight)
     made.bias = bias  # type: ignore[assignment]
     return made
 
@@ -214,7 +242,7 @@ def quantized(weight: Weight) -> list[tuple[nn.Module, DynamicInt8Linear]]:
     dense, mask = (dense.t(), mask.t()) if turned else (dense, mask)
     packed, shape = pack_as(rounded(dense), mask, usual(mask)), (mask.shape[0], mask.shape[1])
     layers: Any = [module for module, _ in weight.places]
-    return [(m, DynamicInt8Linear(packed, m.bias, shape, turned).train(m.training)) for m in layers]
+    return [(m, DynamicInt8Linear(packed, m.bias, shape, turned, dense.dtype).train(m.training)) for m in layers]
 
 
 def _suits(weight: Weight) -> bool:
@@ -241,13 +269,13 @@ def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Mo
             continue  # the caller reports that it is missing
         turned = inputs_first(layer)
         if isinstance(layer, DynamicInt8Linear):
-            shape, turned = (layer.out_features, layer.in_features), layer.inputs_first
+            shape, turned, dtype = (layer.out_features, layer.in_features), layer.inputs_first, layer.dtype
         elif dense_class(layer) is nn.Linear or turned:
             rows, cols = (layer.nf, layer.nx) if turned else (layer.out_features, layer.in_features)
-            shape = (rows, cols)
+            shape, dtype = (rows, cols), layer.weight.dtype
         else:
             continue
         packed = torch.empty(size, dtype=torch.uint8, device="meta")
-        put(model, name, DynamicInt8Linear(packed, layer.bias, shape, turned))
+        put(model, name, DynamicInt8Linear(packed, layer.bias, shape, turned, dtype))
         taken[name] = layer
     return taken

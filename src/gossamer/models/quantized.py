@@ -19,11 +19,12 @@ from gossamer.kernels import gpu
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays, check, decoded, dense_values, packed_as
-from gossamer.models.dynamic_int8 import dense_layer
+from gossamer.models.dynamic_int8 import dense_layer, dtype_after
 from gossamer.ops.explain import Explanation
 
 PARTS = ("values", "scale", "shared", "meta")
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16)}
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
 
 
 class QuantizedLinear(nn.Module):
@@ -80,11 +81,16 @@ class QuantizedLinear(nn.Module):
         self._hold(arrays, layout, dtype)
 
     def _hold(self, arrays: Arrays, layout: Layout, dtype: torch.dtype) -> None:
-        self.layout, self.dtype = layout, dtype
-        text = list(f"{layout}, {str(dtype).removeprefix('torch.')}".encode())
+        self.layout = layout
         for name, array in zip(PARTS, arrays, strict=True):
             self.register_buffer(name, array)
-        self.register_buffer("format", torch.tensor(text, dtype=torch.uint8, device=arrays.values.device))
+        self._note(dtype, arrays.values.device)
+
+    def _note(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Note the type of the weight, also for a file."""
+        self.dtype = dtype
+        text = list(f"{self.layout}, {str(dtype).removeprefix('torch.')}".encode())
+        self.register_buffer("format", torch.tensor(text, dtype=torch.uint8, device=device))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -188,10 +194,13 @@ class QuantizedLinear(nn.Module):
     # -- where torch moves, saves and loads modules
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        dtype = dtype_after(fn, self.dtype, self.device)
         own = {id(array) for array in self._buffers.values() if array is not None}
         if self._group is not None:
             self._group[0].move(fn)
         super()._apply(lambda tensor: in_type(fn, tensor) if id(tensor) in own else fn(tensor), recurse)
+        if dtype is not self.dtype:
+            self._note(dtype, self.device)
         self.suit_device()
         return self
 

@@ -154,6 +154,8 @@ class SparseQuantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, QuantizedLinear):
                 _refuse_missing_arrays(module)
+            if isinstance(module, DynamicInt8Linear):
+                module.align()
             if isinstance(module, DynamicInt8Linear | QuantizedLinear):
                 module.check()
             if isinstance(module, QuantizedLinear):
