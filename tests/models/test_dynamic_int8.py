@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers as tf
 from torch import nn
+from torch.autograd import forward_ad
 
 import gossamer as gs
 from gossamer import native
@@ -231,6 +232,29 @@ def test_gradients_go_through() -> None:
     y = x.detach().clone().requires_grad_()
     dense(y).sum().backward()
     torch.testing.assert_close(x.grad, y.grad, rtol=0.1, atol=0.01)
+
+
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+def test_derivatives_of_torch_func_are_those_of_the_dense_layer(how: Any) -> None:
+    layer = gs.quantize_(gs.sparsify_(nn.Linear(8, 4), "50%", format=gs.formats.PackedCSR()), how)
+    dense, x, t = gs.densify_(copy.deepcopy(layer)), torch.randn(3, 8), torch.randn(3, 8)
+    for derive in (torch.func.jacfwd, torch.func.jacrev):
+        torch.testing.assert_close(derive(layer)(x), derive(dense)(x))
+    torch.testing.assert_close(torch.func.jvp(layer, (x,), (t,)), torch.func.jvp(dense, (x,), (t,)))
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, t))).tangent
+    torch.testing.assert_close(tangent, t @ dense.weight.t())
+
+
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+def test_inputs_that_are_refused(how: Any) -> None:
+    layer = gs.quantize_(gs.sparsify_(nn.Linear(8, 4), "50%", format=gs.formats.PackedCSR()), how)
+    for wrong in (torch.ones(2, 7), torch.tensor(1.0)):
+        with pytest.raises(ValueError, match="its last dimension must be 8"):
+            layer(wrong)
+    for kind in (torch.int64, torch.complex64, torch.bool):
+        with pytest.raises(TypeError, match=f"x is {kind}"):
+            layer(torch.ones(2, 8, dtype=kind))
 
 
 HARD = {

@@ -27,6 +27,7 @@ from gossamer.models.observe import observe
 from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
 from gossamer.ops.explain import Explanation
+from gossamer.ops.ready import transformed
 
 _records, _is_traced = torch.is_grad_enabled, torch.compiler.is_dynamo_compiling
 
@@ -96,11 +97,10 @@ class DynamicInt8Linear(nn.Module):
             out = native.direct("int8")(packed, x, bias, self.out_features, 0)
             if out is not None:
                 return out
-        if x.dim() == 0 or x.shape[-1] != self.in_features:
-            raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {self.in_features}")
-        if self.kernels and packed.is_cpu:
+        check_tokens(x, self.in_features)
+        if self.kernels and packed.is_cpu and not is_transformed(x):
             return int8_linear(x, packed, self.out_features, bias)
-        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
+        return linear_like(x, self.weight, self.bias)
 
     def explain(self, x: Tensor) -> Explanation:
         """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
@@ -176,6 +176,39 @@ class DynamicInt8Linear(nn.Module):
             return shape
         fixed = f", activations {self.range.scale:.3g} * (0..254 - {self.range.zero})" if self.range else ""
         return f"{shape}, {self.layout}{fixed}"
+
+
+def check_tokens(x: Tensor, cols: int) -> None:
+    """Raise an error if x can't be multiplied by a quantized weight with this number of columns.
+
+    Examples
+    --------
+    >>> import torch
+    >>> check_tokens(torch.ones(2, 3), 4)
+    Traceback (most recent call last):
+    ValueError: x has shape (2, 3); its last dimension must be 4
+    """
+    if not x.is_floating_point():
+        raise TypeError(f"x is {x.dtype}: a quantized layer takes floats, so give it x.float()")
+    if x.dim() == 0 or x.shape[-1] != cols:
+        raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {cols}")
+
+
+def is_transformed(x: Tensor) -> bool:
+    """Does x belong to a transform of ``torch.func``, or has it a tangent? Then only torch's own operators will do."""
+    return not _is_traced() and transformed([x])
+
+
+def linear_like(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return ``F.linear`` in the type of x.
+
+    Examples
+    --------
+    >>> import torch
+    >>> linear_like(torch.ones(1, 2, dtype=torch.float64), torch.ones(1, 2), torch.ones(1))
+    tensor([[3.]], dtype=torch.float64)
+    """
+    return nn.functional.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def dtype_after(fn: Callable[[Tensor], Tensor], dtype: torch.dtype, device: torch.device) -> torch.dtype:

@@ -21,7 +21,7 @@ from gossamer import native
 from gossamer.core.table import name_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
-from gossamer.models.dynamic_int8 import dense_layer, dtype_after
+from gossamer.models.dynamic_int8 import check_tokens, dense_layer, dtype_after, is_transformed, linear_like
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.surgery import made_sparse, put
@@ -95,9 +95,10 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
         values: Any = self._parameters["weight_values"]
-        if self.kernels and values.device.type == "cpu":
+        check_tokens(x, self.in_features)
+        if self.kernels and values.device.type == "cpu" and not is_transformed(x):
             return linear_int8(x, values, self.structure_of("weight"), self.scale, self.bias)  # type: ignore[operator]
-        return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
+        return linear_like(x, self.dense(), self.bias)
 
     def dense(self) -> Tensor:
         """Return the weight as [outputs, inputs] in float32."""

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.kernels import gpu
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays, check, decoded, dense_values, packed_as
-from gossamer.models.dynamic_int8 import dense_layer, dtype_after
+from gossamer.models.dynamic_int8 import check_tokens, dense_layer, dtype_after, is_transformed, linear_like
 from gossamer.ops.explain import Explanation
 
 PARTS = ("values", "scale", "shared", "meta")
@@ -131,11 +130,15 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
-        if torch.is_grad_enabled():
-            if x.requires_grad:
-                return F.linear(x, self.weight.to(x.dtype), self.bias)
-            with torch.no_grad():
-                return self.forward(x)
+        check_tokens(x, self.in_features)
+        if is_transformed(x) or (torch.is_grad_enabled() and x.requires_grad):
+            return linear_like(x, self.weight, self.bias)
+        if not torch.is_grad_enabled():
+            return self._product(x)
+        with torch.no_grad():
+            return self._product(x)
+
+    def _product(self, x: Tensor) -> Tensor:
         if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         if self._group is not None:
