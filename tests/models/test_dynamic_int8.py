@@ -257,6 +257,16 @@ def test_inputs_that_are_refused(how: Any) -> None:
             layer(torch.ones(2, 8, dtype=kind))
 
 
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = network(None)
+    with torch.no_grad():
+        model[2].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"2\.weight: the weight has values that are not finite"):
+        gs.quantize_(model, "int8")
+    with pytest.raises(ValueError, match=r"'2\.weight': Unstructured can't rank NaN: 1 of 768 scores"):
+        gs.sparsify_(model, "50%")
+
+
 HARD = {
     "nan": float("nan"),
     "infinity": float("inf"),

@@ -115,8 +115,10 @@ def test_densify_finds_a_quantized_layer_by_all_of_its_names(how):
         ("75%", {"where": "1.wieght"}, ValueError, "no weight that can be sparse is called '1.wieght'"),
         ({"nope.*": "75%"}, {}, ValueError, "'nope.\\*'"),
         (gs.FanIn(k=20), {}, ValueError, "20"),  # more than the 16 inputs of the first layer
-        ("175%", {}, ValueError, "175"),
+        ("175%", {}, ValueError, "got 1.75"),
         (None, {}, ValueError, "leaves everything dense"),
+        ({}, {}, ValueError, "how={} leaves everything dense"),
+        ({0: "75%"}, {}, TypeError, "not by 0 of type int"),
         (3, {}, TypeError, "3"),
     ],
 )

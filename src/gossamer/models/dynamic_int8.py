@@ -257,7 +257,11 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
     ranges = {} if calibration is None else observe(model, layers, calibration)
     made: dict[int, DynamicInt8Linear] = {}
     for name in names:
-        for module, layer in quantized(weights[name]):
+        try:
+            layers_of = quantized(weights[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        for module, layer in layers_of:
             if module in ranges:
                 layer.packed = with_range(layer.packed, ranges[module])
             made[id(module)] = layer
