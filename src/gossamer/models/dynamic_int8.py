@@ -127,8 +127,8 @@ class DynamicInt8Linear(nn.Module):
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes of the weight before."""
-        return self.out_features * self.in_features * self.dtype.itemsize
+        """Bytes of the weight in float32."""
+        return 4 * self.out_features * self.in_features
 
     def repack(self, layout: Layout) -> None:
         """Convert the bytes to another layout."""
