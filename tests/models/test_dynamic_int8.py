@@ -11,6 +11,7 @@ import pytest
 import torch
 import transformers as tf
 from torch import nn
+from torch.autograd import forward_ad
 
 import gossamer as gs
 from gossamer import native
@@ -163,6 +164,43 @@ def test_dense_again() -> None:
     torch.testing.assert_close(model(x), expected, rtol=0.05, atol=0.05)  # x is not rounded any more
 
 
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_dense_again_in_the_type_that_it_had(how: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    def dense() -> nn.Sequential:
+        return nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 4, bias=False)).to(dtype)
+
+    model, x = gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), torch.randn(3, 16, dtype=dtype)
+    gs.save(gs.quantize_(model, how), tmp_path / "small")
+    for made in (gs.load(dense(), tmp_path / "small"), model):
+        gs.densify_(made)
+        assert [weight.dtype for weight in made.parameters()] == [dtype] * 3 and made(x).dtype is dtype
+        assert all(weight.requires_grad for weight in made.parameters())  # training goes on with all of them
+    small = gs.quantize_(gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), how).double()
+    assert gs.densify_(small)(x.double()).dtype is torch.float64
+
+
+def test_bytes_that_begin_anywhere_are_copied() -> None:
+    """A file that is mapped into memory may have other tensors of any number of bytes before a weight."""
+    model, x = gs.quantize_(network(), "int8"), torch.randn(3, 64)
+    state = model.state_dict()
+    moved = torch.empty(state["0.packed"].numel() + 1, dtype=torch.uint8)[1:].copy_(state["0.packed"])
+    other = gs.quantize_(network(), "int8")
+    other.load_state_dict({**state, "0.packed": moved}, assign=True)
+    assert torch.equal(other(x), model(x))
+
+
+def test_a_model_with_stored_and_int8_weights_is_loaded(tmp_path: Path) -> None:
+    model = bert().eval()
+    gs.sparsify_(model, "50%", where="*query*", format=gs.CSR())
+    gs.quantize_(model, "int8", where=["*key*", "*value*"])
+    given = inputs(model)
+    model.save_pretrained(tmp_path)
+    with torch.no_grad():
+        loaded = type(model).from_pretrained(tmp_path)(**given).logits
+        torch.testing.assert_close(loaded, model(**given).logits)
+
+
 def test_without_kernels_and_in_half_precision() -> None:
     model, x = gs.quantize_(network(), "int8"), torch.randn(3, 64)
     expected = model(x)
@@ -195,6 +233,39 @@ def test_gradients_go_through() -> None:
     y = x.detach().clone().requires_grad_()
     dense(y).sum().backward()
     torch.testing.assert_close(x.grad, y.grad, rtol=0.1, atol=0.01)
+
+
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+def test_derivatives_of_torch_func_are_those_of_the_dense_layer(how: Any) -> None:
+    layer = gs.quantize_(gs.sparsify_(nn.Linear(8, 4), "50%", format=gs.formats.PackedCSR()), how)
+    dense, x, t = gs.densify_(copy.deepcopy(layer)), torch.randn(3, 8), torch.randn(3, 8)
+    for derive in (torch.func.jacfwd, torch.func.jacrev):
+        torch.testing.assert_close(derive(layer)(x), derive(dense)(x))
+    torch.testing.assert_close(torch.func.jvp(layer, (x,), (t,)), torch.func.jvp(dense, (x,), (t,)))
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, t))).tangent
+    torch.testing.assert_close(tangent, t @ dense.weight.t())
+
+
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+def test_inputs_that_are_refused(how: Any) -> None:
+    layer = gs.quantize_(gs.sparsify_(nn.Linear(8, 4), "50%", format=gs.formats.PackedCSR()), how)
+    for wrong in (torch.ones(2, 7), torch.tensor(1.0)):
+        with pytest.raises(ValueError, match="its last dimension must be 8"):
+            layer(wrong)
+    for kind in (torch.int64, torch.complex64, torch.bool):
+        with pytest.raises(TypeError, match=f"x is {kind}"):
+            layer(torch.ones(2, 8, dtype=kind))
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = network(None)
+    with torch.no_grad():
+        model[2].weight[0, 0] = float("nan")
+    with pytest.raises(ValueError, match=r"2\.weight: the weight has values that are not finite"):
+        gs.quantize_(model, "int8")
+    with pytest.raises(ValueError, match=r"'2\.weight': Unstructured can't rank NaN: 1 of 768 scores"):
+        gs.sparsify_(model, "50%")
 
 
 HARD = {

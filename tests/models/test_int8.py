@@ -166,6 +166,14 @@ def test_what_is_refused() -> None:
         quantize(gs.from_dense(torch.tensor([[float("nan"), 0.0]]), gs.formats.PackedCSR()))
 
 
+def test_float_weights_are_not_loaded_as_int8() -> None:
+    model, x = gs.quantize_(network()), torch.randn(5, 64)
+    before = model(x)
+    with pytest.raises(ValueError, match=r"0\.weight is torch\.int8 in the model and torch\.float32 in the file"):
+        model.load_state_dict(network().state_dict(), strict=False)
+    assert torch.equal(model(x), before)
+
+
 def test_dense_again() -> None:
     model, x = gs.quantize_(network()), torch.randn(5, 64)
     expected = model(x)

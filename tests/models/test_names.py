@@ -44,6 +44,16 @@ def test_where():
         chosen(NAMES, ["a.weight", "c"])
 
 
+def test_where_that_chooses_nothing_is_refused():
+    for where in ([], lambda name: False):
+        with pytest.raises(ValueError, match="chooses no weight; there are 2: 'a', 'b'"):
+            chosen(["a", "b"], where)
+    with pytest.raises(TypeError, match="where=3 must be a glob of names, several of them, or a function of a name"):
+        chosen(["a"], 3)
+    with pytest.raises(TypeError, match="a glob of names, not by 3 of type int"):
+        chosen(["a"], ["a", 3])
+
+
 def test_a_module_stands_for_its_parameters():
     assert by_layer("a", NAMES) == ["a.weight", "a.bias"] and by_layer("b.?", NAMES) == ["b.0.weight", "b.1.weight"]
     assert by_layer("", ["weight", "x.weight"]) == ["weight"]

@@ -113,10 +113,12 @@ def test_broken_files_are_refused(tmp_path: Path) -> None:
 
 def test_moving_a_model_keeps_its_numbers() -> None:
     model, x = gs.quantize_(network(), "fp8"), torch.randn(3, 160)
-    before = {name: tensor.clone() for name, tensor in model.state_dict().items() if "bias" not in name}
+    arrays = [name for name in model.state_dict() if not name.endswith(("bias", "format"))]
+    before = {name: model.state_dict()[name].clone() for name in arrays}
     half = model.half().bfloat16()
     assert all(torch.equal(half.state_dict()[n].view(torch.uint8), t.view(torch.uint8)) for n, t in before.items())
     assert half[0].bias.dtype is torch.bfloat16 and half(x.bfloat16()).dtype is torch.bfloat16
+    assert half[0].dtype is gs.densify_(copy.deepcopy(half))[0].weight.dtype is torch.bfloat16
 
 
 def test_gradients_autocast_and_shapes() -> None:

@@ -18,6 +18,11 @@ def test_summary_counts_bytes_and_density():
     assert "75.0%" in str(found) and f"{1 - found.density:.1%}" in str(found)
 
 
+def test_a_model_without_parameters_is_not_sparse():
+    assert gs.summary(nn.ReLU()).density == 1.0
+    assert "the model is 0.0 % sparse" in str(gs.pack_(nn.ReLU()))
+
+
 def test_flops_of_linear_and_convolution():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(16, 2))
     gs.sparsify_(model, {"0": "75%", "*": None})

@@ -100,14 +100,25 @@ def test_densify_undoes_it():
     assert torch.equal(model[0].weight, before[0].weight)
 
 
+@pytest.mark.parametrize("how", ["int8", "fp8"])
+def test_densify_finds_a_quantized_layer_by_all_of_its_names(how):
+    layer = nn.Linear(16, 16)
+    model = gs.quantize_(nn.ModuleDict({"a": layer, "b": layer, "c": nn.Sequential(layer)}), how)
+    assert type(model["a"]) is not nn.Linear and model["a"] is model["b"] is model["c"][0]
+    gs.densify_(model)
+    assert type(model["a"]) is nn.Linear and model["a"] is model["b"] is model["c"][0]
+
+
 @pytest.mark.parametrize(
     ("how", "kwargs", "error", "message"),
     [
         ("75%", {"where": "1.wieght"}, ValueError, "no weight that can be sparse is called '1.wieght'"),
         ({"nope.*": "75%"}, {}, ValueError, "'nope.\\*'"),
         (gs.FanIn(k=20), {}, ValueError, "20"),  # more than the 16 inputs of the first layer
-        ("175%", {}, ValueError, "175"),
+        ("175%", {}, ValueError, "got 1.75"),
         (None, {}, ValueError, "leaves everything dense"),
+        ({}, {}, ValueError, "how={} leaves everything dense"),
+        ({0: "75%"}, {}, TypeError, "not by 0 of type int"),
         (3, {}, TypeError, "3"),
     ],
 )

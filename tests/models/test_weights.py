@@ -19,6 +19,25 @@ def weight_of(module, format=None):
     return weight
 
 
+@pytest.mark.parametrize("wrong", [None, torch.ones(2), "model", nn.Linear, [nn.Linear(2, 2)]], ids=str)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda model: gs.sparsify_(model, "50%"),
+        lambda model: gs.quantize_(model, "int8"),
+        lambda model: gs.train.Static(model, torch.optim.SGD([torch.ones(1)])),
+        lambda model: gs.load(model, "nowhere"),
+        gs.densify_,
+        gs.pack_,
+        gs.summary,
+        gs.nn.shrink_,
+    ],
+)
+def test_what_is_no_model_is_refused(call, wrong):
+    with pytest.raises(TypeError, match=r"the model must be a torch\.nn\.Module, got (a|the class) "):
+        call(wrong)
+
+
 def test_names_are_those_of_the_dense_model():
     model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Linear(2, 2, bias=False)))
     want = ["0.weight", "0.bias", "1.0.weight"]

@@ -87,6 +87,11 @@ def test_a_registered_way_is_used_for_its_formats_only(monkeypatch):
     assert gs.sparsify(x, gs.sparsifiers.ScalarFraction(0.5), format=gs.Masked()) == "later and more" and len(seen) == 1
 
 
+def test_a_tensor_of_torch_sparse_is_refused():
+    with pytest.raises(TypeError, match=r"a dense tensor, not torch\.sparse_csr: use gs\.from_torch"):
+        gs.sparsify(torch.eye(4).to_sparse_csr(), "50%")
+
+
 def test_what_is_refused():
     with pytest.raises(TypeError, match=r"sparsify needs a torch.Tensor, not list"):
         gs.sparsify([1.0], "50%")

@@ -25,6 +25,8 @@ def test_fractions():
     for wrong in (-0.1, float("nan"), 101, float("inf")):
         with pytest.raises(ValueError, match=r"p must be from 0 \(keep all\) to 1 \(drop all\), got [^?]*\.$"):
             as_fraction("p", wrong)
+    with pytest.raises(ValueError, match=r"got 1\.5\.$"):  # no percentage, so no suggestion
+        as_fraction("sparsity", 1.5)
     with pytest.raises(ValueError, match=r"got 90\. Did you mean 0\.9\?"):
         as_fraction("p", 90)
 

@@ -68,6 +68,11 @@ def test_an_optimizer_without_the_weights():
         made(optimizer=torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1))
 
 
+def test_what_is_no_optimizer():
+    with pytest.raises(TypeError, match=r"the optimizer must be a torch\.optim\.Optimizer, got a NoneType"):
+        gs.train.RigL(nn.Linear(8, 8), None, sparsity=0.5)
+
+
 def test_sparse_already():
     model = nn.Linear(8, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

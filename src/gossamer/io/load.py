@@ -19,7 +19,7 @@ from gossamer.models.int8 import expect_int8
 from gossamer.models.quantize import expect_quantized
 from gossamer.models.quantized import PARTS, QuantizedLinear
 from gossamer.models.surgery import made_sparse, put
-from gossamer.models.weights import Weight, all_weights
+from gossamer.models.weights import Weight, all_weights, check_model
 
 #: Bytes of a file that is read once and held, rather than read twice.
 _SMALL = 1 << 26
@@ -60,6 +60,7 @@ def load(
     >>> gs.load(model, "masked.safetensors").weight.sparsity
     0.75
     """
+    check_model(model)
     with File(path) as file:
         small = os.path.getsize(path) <= _SMALL
         before = expect_int8(model, file.int8_layers()) | expect_packed(model, file.packed_layers())

@@ -26,6 +26,7 @@ from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.observe import observe
+from gossamer.models.quantized_common import check_tokens, dense_layer, is_transformed, linear_like
 from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
 
@@ -48,6 +49,8 @@ class DynamicInt8Linear(Int8Layer):
         Outputs and inputs.
     inputs_first
         Whether the layer was a Conv1D of transformers; :meth:`as_dense` then returns one.
+    dtype
+        Type of the weight before it was quantized; :meth:`as_dense` uses it again.
 
     Examples
     --------
@@ -62,9 +65,14 @@ class DynamicInt8Linear(Int8Layer):
     operator = "linear"
 
     def __init__(
-        self, packed: Tensor, bias: nn.Parameter | None, shape: tuple[int, int], inputs_first: bool = False
+        self,
+        packed: Tensor,
+        bias: nn.Parameter | None,
+        shape: tuple[int, int],
+        inputs_first: bool = False,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(packed, bias)
+        super().__init__(packed, bias, dtype)
         self.out_features, self.in_features = shape
         self.inputs_first = inputs_first
 
@@ -85,9 +93,10 @@ class DynamicInt8Linear(Int8Layer):
             out = native.direct("int8")(packed, x, bias, self.out_features, 0)
             if out is not None:
                 return out
-        if x.dim() == 0 or x.shape[-1] != self.in_features:
-            raise ValueError(f"x has shape {tuple(x.shape)}; its last dimension must be {self.in_features}")
-        return self.compute(packed, x) if self.kernels and packed.is_cpu else self.compute_dense(x)
+        check_tokens(x, self.in_features)
+        if self.kernels and packed.is_cpu and not is_transformed(x):
+            return self.compute(packed, x)
+        return self.compute_dense(x)
 
     def compute(self, packed: Tensor, x: Tensor) -> Tensor:
         """Return the layer's output with these bytes as the weight, by the kernels."""
@@ -95,36 +104,15 @@ class DynamicInt8Linear(Int8Layer):
 
     def compute_dense(self, x: Tensor) -> Tensor:
         """Return the layer's output by a dense weight in floating point, where there are no kernels."""
-        return nn.functional.linear(x, self.weight.to(x.dtype), self.bias)
+        return linear_like(x, self.weight, self.bias)
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same weight: a Linear, or a Conv1D if it was one."""
-        return dense_layer(self.weight, self.bias, self.inputs_first).train(self.training)
+        return dense_layer(self.weight.to(self.dtype), self.bias, self.inputs_first).train(self.training)
 
     def sizes_text(self) -> str:
         """Return the sizes of the layer, as torch's ``repr`` shows them."""
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-def dense_layer(weight: Tensor, bias: nn.Parameter | None, inputs_first: bool) -> nn.Module:
-    """Return a Linear with this weight, [outputs, inputs]; or transformers' Conv1D.
-
-    Examples
-    --------
-    >>> import torch
-    >>> dense_layer(torch.ones(2, 3), None, inputs_first=False)
-    Linear(in_features=3, out_features=2, bias=False)
-    """
-    with torch.device("meta"):
-        if inputs_first:
-            from transformers.pytorch_utils import Conv1D
-
-            made: nn.Module = Conv1D(*weight.shape)
-        else:
-            made = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
-    made.weight = nn.Parameter(weight.t().contiguous() if inputs_first else weight, requires_grad=False)
-    made.bias = bias  # type: ignore[assignment]
-    return made
 
 
 def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any] | None = None) -> nn.Module:
@@ -141,7 +129,11 @@ def quantize_dynamic_(model: nn.Module, where: Where, calibration: Iterable[Any]
     ranges = {} if calibration is None else observe(model, layers, calibration)
     made: dict[int, Int8Layer] = {}
     for name in names:
-        for module, layer in quantized(weights[name]):
+        try:
+            layers_of = quantized(weights[name])
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+        for module, layer in layers_of:
             if module in ranges:
                 layer.packed = with_range(layer.packed, ranges[module])
             made[id(module)] = layer
@@ -168,8 +160,8 @@ def quantized(weight: Weight) -> list[tuple[nn.Module, Int8Layer]]:
 def _layer(like: Any, packed: Tensor, shape: tuple[int, int]) -> Int8Layer:
     """A layer in eight bits in place of this one, with these bytes as the matrix of its weight."""
     if is_int8_convolution(like):
-        return DynamicInt8Conv(packed, like.bias, like)
-    return DynamicInt8Linear(packed, like.bias, shape, inputs_first(like))
+        return DynamicInt8Conv(packed, like.bias, like, like.weight.dtype)
+    return DynamicInt8Linear(packed, like.bias, shape, inputs_first(like), like.weight.dtype)
 
 
 def _suits(weight: Weight) -> bool:
@@ -207,9 +199,9 @@ def expect_packed(model: nn.Module, sizes: Mapping[str, int]) -> dict[str, nn.Mo
 def _empty(layer: Any, packed: Tensor) -> Int8Layer | None:
     """A layer in eight bits that a file will fill; None if this one has no such form."""
     if isinstance(layer, DynamicInt8Conv):
-        return DynamicInt8Conv(packed, layer.bias, layer)
+        return DynamicInt8Conv(packed, layer.bias, layer, layer.dtype)
     if isinstance(layer, DynamicInt8Linear):
-        return DynamicInt8Linear(packed, layer.bias, layer.matrix_shape, layer.inputs_first)
+        return DynamicInt8Linear(packed, layer.bias, layer.matrix_shape, layer.inputs_first, layer.dtype)
     if is_int8_convolution(layer):
         return _layer(layer, packed, (0, 0))
     if inputs_first(layer):

@@ -10,7 +10,7 @@ The error is bounded: a value changes by at most half a scale, so output r of a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,9 @@ from gossamer import native
 from gossamer.core.table import name_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats.packed import PackedRows
-from gossamer.models.dynamic_int8 import dense_layer
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
+from gossamer.models.quantized_common import check_tokens, dense_layer, dtype_after, is_transformed, linear_like
 from gossamer.models.surgery import made_sparse, put
 from gossamer.ops.explain import Explanation
 from gossamer.ops.packed import linear_int8
@@ -46,9 +46,16 @@ class Int8Linear(nn.Module):
     scale: Tensor
     weight: Any  # a property once the weight is sparse
 
-    def __init__(self, weight: Tensor, scale: Tensor, bias: nn.Parameter | None, inputs_first: bool = False) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        scale: Tensor,
+        bias: nn.Parameter | None,
+        inputs_first: bool = False,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
-        self.inputs_first = inputs_first
+        self.inputs_first, self.dtype = inputs_first, dtype  # of the weight before; as_dense uses it again
         self.kernels = native.load()  # asked once: a trace can't
         plain = weight._values if isinstance(weight, SparseTensor) else weight
         self.register_parameter("weight", nn.Parameter(plain, requires_grad=False))
@@ -64,7 +71,7 @@ class Int8Linear(nn.Module):
         shape = tuple(layer.weight.shape)  # type: ignore[arg-type]
         weight = torch.empty(shape, dtype=torch.int8, device="meta")
         scale = torch.empty(shape[1 if turned else 0], dtype=torch.float32, device="meta")
-        return cls(weight, scale, layer.bias, turned)  # type: ignore[arg-type]
+        return cls(weight, scale, layer.bias, turned, layer.weight.dtype)  # type: ignore[arg-type]
 
     @property
     def in_features(self) -> int:
@@ -88,9 +95,10 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
         values: Any = self._parameters["weight_values"]
-        if self.kernels and values.device.type == "cpu":
+        check_tokens(x, self.in_features)
+        if self.kernels and values.device.type == "cpu" and not is_transformed(x):
             return linear_int8(x, values, self.structure_of("weight"), self.scale, self.bias)  # type: ignore[operator]
-        return nn.functional.linear(x, self.dense().to(x.dtype), self.bias)
+        return linear_like(x, self.dense(), self.bias)
 
     def dense(self) -> Tensor:
         """Return the weight as [outputs, inputs] in float32."""
@@ -99,7 +107,11 @@ class Int8Linear(nn.Module):
 
     def as_dense(self) -> nn.Module:
         """Return a dense layer with the same outputs: a Linear, or a Conv1D if it was one."""
-        return dense_layer(self.dense(), self.bias, self.inputs_first).train(self.training)
+        return dense_layer(self.dense().to(self.dtype), self.bias, self.inputs_first).train(self.training)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        self.dtype = dtype_after(fn, self.dtype, self.scale.device)
+        return super()._apply(fn, recurse)
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
@@ -147,7 +159,10 @@ def quantize_weights_(model: nn.Module, where: Where) -> nn.Module:
     """Let packed linear layers hold int8 values; see :func:`gossamer.quantize_`."""
     layers: dict[str, Any] = {n: m for n, m in model.named_modules() if _packed(m)}
     if not layers:
-        raise ValueError(f"{type(model).__name__} has no packed linear layer: call gs.pack_ first")
+        raise ValueError(
+            f"{type(model).__name__} has no packed linear layer: call gs.pack_ first. It leaves a layer masked if "
+            'dense is faster; how="int8" takes such layers too'
+        )
     made: dict[int, Int8Linear] = {}
     by_weight = {f"{name}.weight" if name else "weight": name for name in layers}
     for weight_name in chosen(by_weight, where):
@@ -157,7 +172,8 @@ def quantize_weights_(model: nn.Module, where: Where) -> nn.Module:
         if new is None:
             with torch.no_grad():
                 small = quantize(layer.weight)
-            new = made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, inputs_first(layer))
+            turned, dtype = inputs_first(layer), layer.weight.dtype
+            new = made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, turned, dtype)
             new.train(layer.training)
         if not name:
             return new

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from gossamer.kernels.int8.convolution import int8_conv2d, weight_of
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
+from gossamer.models.quantized_common import is_transformed
 from gossamer.ops.convolution import Window, window_of
 
 _KINDS: dict[int, Any] = {1: nn.Conv1d, 2: nn.Conv2d}
@@ -34,6 +35,8 @@ class DynamicInt8Conv(Int8Layer):
         Or None.
     like
         The convolution whose sizes it has: of torch, sparse, or in eight bits.
+    dtype
+        Of the weight that it stands for.
 
     Examples
     --------
@@ -54,8 +57,8 @@ class DynamicInt8Conv(Int8Layer):
     padding: Any
     padding_mode: str
 
-    def __init__(self, packed: Tensor, bias: nn.Parameter | None, like: nn.Module) -> None:
-        super().__init__(packed, bias)
+    def __init__(self, packed: Tensor, bias: nn.Parameter | None, like: nn.Module, dtype: torch.dtype) -> None:
+        super().__init__(packed, bias, dtype)
         for name in _SIZES:
             setattr(self, name, getattr(like, name))
         self.dims = len(self.kernel_size)
@@ -87,8 +90,12 @@ class DynamicInt8Conv(Int8Layer):
         if x.dim() not in (self.dims + 1, self.dims + 2) or x.shape[-self.dims - 1] != self.in_channels:
             wanted = ", ".join(["images", str(self.in_channels), *("height", "width")[-self.dims :]])
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be [{wanted}], or the same without images")
+        if not x.is_floating_point():
+            raise TypeError(f"x is {x.dtype}: a quantized layer takes floats, so give it x.float()")
         packed = self.packed
-        return self.compute(packed, x) if self.kernels and packed.is_cpu else self.compute_dense(x)
+        if self.kernels and packed.is_cpu and not is_transformed(x):
+            return self.compute(packed, x)
+        return self.compute_dense(x)
 
     def compute(self, packed: Tensor, x: Tensor) -> Tensor:
         """Return the layer's output with these bytes as the weight, by the kernels."""
@@ -129,7 +136,7 @@ class DynamicInt8Conv(Int8Layer):
         """Return torch's convolution with the same weight."""
         sizes: Any = {name: getattr(self, name) for name in _SIZES}
         dense = _KINDS[self.dims](**sizes, bias=False, device="meta")
-        dense.weight, dense.bias = nn.Parameter(self.weight, requires_grad=False), self.bias
+        dense.weight, dense.bias = nn.Parameter(self.weight.to(self.dtype)), self.bias
         return dense.train(self.training)
 
     def sizes_text(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as
 from gossamer.kernels.int8.unpack import check, mask_of
-from gossamer.kernels.int8.weight import Range, parts, range_of, with_range
+from gossamer.kernels.int8.weight import Range, aligned, parts, range_of, with_range
+from gossamer.models.quantized_common import dtype_after
 from gossamer.ops.explain import Explanation
 
 
@@ -27,6 +29,8 @@ class Int8Layer(nn.Module):
         The weight's bytes, :func:`gossamer.kernels.int8.layout.pack_as`.
     bias
         Or None.
+    dtype
+        Of the weight that it stands for: :meth:`as_dense` returns one of this type.
     """
 
     packed: Tensor
@@ -34,10 +38,11 @@ class Int8Layer(nn.Module):
     operator = ""
     """What :func:`gossamer.explain` calls it."""
 
-    def __init__(self, packed: Tensor, bias: nn.Parameter | None) -> None:
+    def __init__(self, packed: Tensor, bias: nn.Parameter | None, dtype: torch.dtype) -> None:
         super().__init__()
+        self.dtype = dtype
         self.kernels = native.load()  # only once: a trace can't call it
-        self.register_buffer("packed", packed)
+        self.register_buffer("packed", aligned(packed))
         self.register_parameter("bias", bias)
 
     @property
@@ -125,11 +130,20 @@ class Int8Layer(nn.Module):
 
     def check_bytes(self, packed: Tensor) -> None:
         """Raise ValueError if these bytes, which may come from a file, can't be the layer's weight."""
+        packed = aligned(packed)
         check(packed)
         sizes = parts(packed).sizes
         if (sizes.rows, sizes.cols) != self.matrix_shape:
             wanted = "{} x {}".format(*self.matrix_shape)
             raise ValueError(f"the int8 weight is {sizes.rows} x {sizes.cols}, and the layer {wanted}")
+
+    def align(self) -> None:
+        """Let the bytes begin where the kernels can read them."""
+        self.packed = aligned(self.packed)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        self.dtype = dtype_after(fn, self.dtype, self.packed.device)
+        return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         given = state_dict.get(f"{prefix}packed")
@@ -138,6 +152,7 @@ class Int8Layer(nn.Module):
                 self.check_bytes(given)
             self.packed = torch.empty_like(given, device=self.packed.device)
         super()._load_from_state_dict(state_dict, prefix, *rest)
+        self.align()
 
     def sizes_text(self) -> str:
         """Return the sizes of the layer, as torch's ``repr`` shows them."""

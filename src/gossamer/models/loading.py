@@ -155,6 +155,8 @@ def _into_stored(
         given[key] = tensor  # torch says what is wrong with it
         return
     parameter: Any = module._parameters[f"{name}_values"]
+    if tensor.is_floating_point() and not parameter.is_floating_point():
+        raise ValueError(f"{key} is {parameter.dtype} in the model and {tensor.dtype} in the file: load, then quantize")
     if not isinstance(tensor, SparseTensor) or tensor.format != held.format:
         with torch.no_grad():
             own: Any = stored.read(module, name, held)

@@ -43,6 +43,10 @@ def _suggestion(name: str, known: list[str]) -> str:
     near = near or [k for k in known if name.strip("*.").split(".")[-1] in k][:3]
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    return _listed(known)
+
+
+def _listed(known: list[str]) -> str:
     shown = ", ".join(repr(k) for k in known[:5])
     return f"there are {len(known)}: {shown}{', ...' if len(known) > 5 else ''}"
 
@@ -71,18 +75,35 @@ def _is_layer(module: nn.Module, name: str) -> bool:
 
 
 def chosen(names: Iterable[str], where: Where) -> list[str]:
-    """Return the names that ``where`` means: None for all, globs of parameter or module names, or a predicate."""
+    """Return the names that ``where`` means: None for all, globs of parameter or module names, or a predicate.
+
+    Examples
+    --------
+    >>> chosen(["a.weight", "b.weight"], "a"), chosen(["a.weight", "b.weight"], lambda name: name > "b")
+    (['a.weight'], ['b.weight'])
+    >>> chosen(["a.weight"], [])
+    Traceback (most recent call last):
+        ...
+    ValueError: where=[] chooses no weight; there are 1: 'a.weight'
+    """
     known = list(names)
     if where is None:
         return known
     if callable(where):
-        return [n for n in known if where(n)]
-    globs = [where] if isinstance(where, str) else list(where)
-    picked = {n for glob in globs for n in by_layer(glob, known)}
+        picked = {n for n in known if where(n)}
+    elif isinstance(where, Iterable):
+        picked = {n for glob in ([where] if isinstance(where, str) else where) for n in by_layer(glob, known)}
+    else:
+        raise TypeError(f"where={where!r} must be a glob of names, several of them, or a function of a name")
+    if not picked:
+        raise ValueError(f"where={where!r} chooses no weight; {_listed(known)}")
     return [n for n in known if n in picked]
 
 
 def by_layer(glob: str, known: Sequence[str]) -> list[str]:
     """Match a glob against parameter names, or the names of the modules that own them."""
+    if not isinstance(glob, str):
+        kind = type(glob).__name__
+        raise TypeError(f"a weight is given by its name or a glob of names, not by {glob!r} of type {kind}")
     found = [n for n in known if fnmatchcase(n, glob) or fnmatchcase(n.rpartition(".")[0], glob)]
     return found or matching(glob, known, "weight that can be sparse")

@@ -102,8 +102,8 @@ def quantize_(
         raise ValueError("calibration is for a CPU: on a GPU each token has its own range")
     if not weights:
         raise ValueError(
-            f"{type(model).__name__} has no linear layer to quantize: it must be in floating point and not tied to an "
-            "embedding. Layers that are already quantized don't count."
+            f"{type(model).__name__} has no linear layer to quantize: it must be in float32, float16 or bfloat16, and "
+            "not tied to an embedding. Layers that are already quantized don't count."
         )
     taken = {name: weights[name] for name in chosen(weights, where)}
     made = _quantized_layers(taken, how)

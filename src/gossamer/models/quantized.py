@@ -12,18 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.kernels import gpu
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays, check, decoded, dense_values, packed_as
-from gossamer.models.dynamic_int8 import dense_layer
+from gossamer.models.quantized_common import check_tokens, dense_layer, dtype_after, is_transformed, linear_like
 from gossamer.ops.explain import Explanation
 
 PARTS = ("values", "scale", "shared", "meta")
-_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (torch.float32, torch.float16, torch.bfloat16)}
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+_DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in _FLOATS}
 
 
 class QuantizedLinear(nn.Module):
@@ -80,11 +80,16 @@ class QuantizedLinear(nn.Module):
         self._hold(arrays, layout, dtype)
 
     def _hold(self, arrays: Arrays, layout: Layout, dtype: torch.dtype) -> None:
-        self.layout, self.dtype = layout, dtype
-        text = list(f"{layout}, {str(dtype).removeprefix('torch.')}".encode())
+        self.layout = layout
         for name, array in zip(PARTS, arrays, strict=True):
             self.register_buffer(name, array)
-        self.register_buffer("format", torch.tensor(text, dtype=torch.uint8, device=arrays.values.device))
+        self._note(dtype, arrays.values.device)
+
+    def _note(self, dtype: torch.dtype, device: torch.device) -> None:
+        """Note the type of the weight, also for a file."""
+        self.dtype = dtype
+        text = list(f"{self.layout}, {str(dtype).removeprefix('torch.')}".encode())
+        self.register_buffer("format", torch.tensor(text, dtype=torch.uint8, device=device))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -125,11 +130,15 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the layer's output, of the type of ``x``."""
-        if torch.is_grad_enabled():
-            if x.requires_grad:
-                return F.linear(x, self.weight.to(x.dtype), self.bias)
-            with torch.no_grad():
-                return self.forward(x)
+        check_tokens(x, self.in_features)
+        if is_transformed(x) or (torch.is_grad_enabled() and x.requires_grad):
+            return linear_like(x, self.weight, self.bias)
+        if not torch.is_grad_enabled():
+            return self._product(x)
+        with torch.no_grad():
+            return self._product(x)
+
+    def _product(self, x: Tensor) -> Tensor:
         if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
             x = x.to(torch.get_autocast_dtype(x.device.type))
         if self._group is not None:
@@ -188,10 +197,13 @@ class QuantizedLinear(nn.Module):
     # -- where torch moves, saves and loads modules
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        dtype = dtype_after(fn, self.dtype, self.device)
         own = {id(array) for array in self._buffers.values() if array is not None}
         if self._group is not None:
             self._group[0].move(fn)
         super()._apply(lambda tensor: in_type(fn, tensor) if id(tensor) in own else fn(tensor), recurse)
+        if dtype is not self.dtype:
+            self._note(dtype, self.device)
         self.suit_device()
         return self
 

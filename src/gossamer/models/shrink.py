@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from gossamer.formats import Dense
 from gossamer.models.modules import dense_class
 from gossamer.models.stored import set_data
-from gossamer.models.weights import Weight, all_weights
+from gossamer.models.weights import Weight, all_weights, check_model
 
 _ELEMENTWISE: tuple[type[nn.Module], ...] = (
     nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
@@ -68,6 +68,7 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     >>> torch.allclose(model(x), before, atol=1e-6)
     True
     """
+    check_model(model)
     names = {id(module): name for name, module in model.named_modules()}
     pairs = list(_pairs(model))
     before = {names[id(writer)]: writer.out_features for pair in pairs for writer in pair.writers}

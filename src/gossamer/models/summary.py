@@ -14,7 +14,7 @@ from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.opaque import names_of_parts
 from gossamer.models.quantize import QUANTIZED
-from gossamer.models.weights import Weight, all_weights
+from gossamer.models.weights import Weight, all_weights, check_model
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Summary:
     def density(self) -> float:
         """Share of the model's values that are kept; of dense weights, that are not zero."""
         total = sum(torch.Size(r.shape).numel() for r in self.rows)
-        return sum(r.density * torch.Size(r.shape).numel() for r in self.rows) / max(total, 1)
+        return sum(r.density * torch.Size(r.shape).numel() for r in self.rows) / total if total else 1.0
 
     @property
     def bytes(self) -> int:
@@ -91,6 +91,7 @@ def summary(model: nn.Module) -> Summary:
     >>> [(r.name, r.format, r.density) for r in s.rows]
     [('weight', 'Masked()', 0.25), ('bias', 'Dense()', 1.0)]
     """
+    check_model(model)
     small: dict[str, Any] = {name: m for name, m in model.named_modules() if isinstance(m, QUANTIZED)}
     opaque = names_of_parts(model)
     rows = [_row(name, weight) for name, weight in all_weights(model).items() if name not in opaque]

@@ -15,7 +15,7 @@ from gossamer.models.coverage import MASKED, ON_REQUEST, PARAMETRIZED, Left, rea
 from gossamer.models.experts import as_rows, experts_hold_inputs_first, from_rows, is_experts
 from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
 from gossamer.models.opaque import opaque_weights, release_opaque
-from gossamer.models.weights import Weight, all_weights, sparse_weights
+from gossamer.models.weights import Weight, all_weights, check_model, sparse_weights
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import Pattern
 from gossamer.sparsifiers import Sparsifier, as_sparsifier
@@ -153,6 +153,8 @@ def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifie
         if how is None:
             raise ValueError("how=None leaves everything dense; give a pattern such as '90%' or gs.NM(2, 4)")
         return dict.fromkeys(names, as_sparsifier(how))
+    if not how:
+        raise ValueError("how={} leaves everything dense; give patterns by names, such as {'*': '90%'}")
     plan: dict[str, Sparsifier | None] = {}
     for glob, rule in how.items():
         sparsifier = None if rule is None else as_sparsifier(rule)
@@ -171,11 +173,9 @@ def densify_(model: nn.Module) -> nn.Module:
     >>> int((model.weight == 0).sum())
     48
     """
-    for path, module in list(model.named_modules()):
-        if hasattr(module, "as_dense"):  # a layer with its own storage can convert itself
-            if not path:
-                return module.as_dense()
-            put(model, path, module.as_dense())
+    check_model(model)
+    own: dict[int, Any] = {id(m): m for m in model.modules() if hasattr(m, "as_dense")}  # these convert themselves
+    model = put_all(model, {key: module.as_dense() for key, module in own.items()})
     for weight in sparse_weights(model).values():
         weight.become(weight.dense(), None, Dense())
     for module, name, opaque in opaque_weights(model):

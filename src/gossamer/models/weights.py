@@ -203,6 +203,24 @@ def _fill(parameter: nn.Parameter, values: Tensor) -> None:
         parameter.data.copy_(values)
 
 
+def check_model(model: Any) -> None:
+    """Raise TypeError for anything but a module.
+
+    Examples
+    --------
+    >>> import torch
+    >>> check_model(torch.ones(2))
+    Traceback (most recent call last):
+        ...
+    TypeError: the model must be a torch.nn.Module, got a Tensor. For a tensor there is gs.sparsify
+    """
+    if not isinstance(model, nn.Module):
+        is_class = isinstance(model, type)
+        given = f"the class {model.__name__}: create it first" if is_class else f"a {type(model).__name__}"
+        other = ". For a tensor there is gs.sparsify" if isinstance(model, Tensor) else ""
+        raise TypeError(f"the model must be a torch.nn.Module, got {given}{other}")
+
+
 def all_weights(model: nn.Module) -> dict[str, Weight]:
     """Return every parameter of a model by its name in the dense model; tied parameters are listed once.
 
@@ -212,6 +230,7 @@ def all_weights(model: nn.Module) -> dict[str, Weight]:
     >>> list(all_weights(gs.sparsify_(torch.nn.Linear(8, 4), "75%", format=gs.CSR())))
     ['weight', 'bias']
     """
+    check_model(model)
     found: dict[int, list[tuple[str, tuple[nn.Module, str]]]] = {}
     for path, module in model.named_modules():
         for name, parameter in _parameters(module):

@@ -48,6 +48,8 @@ def sparsify(x: Tensor, how: How, format: Format | None = None, **context: Any) 
         raise TypeError(f"sparsify needs a torch.Tensor, not {type(x).__name__}")
     if not x.is_floating_point():
         raise TypeError(f"sparsify needs a float tensor, not {x.dtype}: cast it, or use gs.from_dense for its nonzeros")
+    if x.layout != torch.strided:
+        raise TypeError(f"sparsify needs a dense tensor, not {x.layout}: use gs.from_torch, or x.to_dense()")
     if isinstance(how, SparseTensor):
         return _like(x, how, format)
     sparsifier = as_sparsifier(how)

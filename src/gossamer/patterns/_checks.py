@@ -17,7 +17,7 @@ def as_fraction(name: str, value: object) -> float:
         raise TypeError(f"{name} must be a number from 0 to 1, got {value!r} of type {type(value).__name__}.")
     number = float(value)
     if not 0 <= number <= 1:  # also catches NaN
-        hint = f" Did you mean {number / 100:g}?" if 1 < number <= 100 else ""
+        hint = f" Did you mean {number / 100:g}?" if 2 <= number <= 100 else ""  # 1.5 is no percentage
         raise ValueError(f"{name} must be from 0 (keep all) to 1 (drop all), got {value!r}.{hint}")
     return number
 

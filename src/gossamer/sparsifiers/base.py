@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gossamer import scores
 from gossamer.patterns import Cost, Pattern, as_pattern
+from gossamer.patterns._checks import check_scores
 from gossamer.scores import Score
 
 K = TypeVar("K")
@@ -167,7 +168,7 @@ class Sparsifier:
     def _rated(self, key: object, x: Tensor, context: dict[str, Any]) -> Tensor:
         """The scores of one of many; an error names which."""
         try:
-            return self.score(x, **context)
+            return check_scores(self.score(x, **context), type(self.pattern).__name__)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{key!r}: {error}") from error
 

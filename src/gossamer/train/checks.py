@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gossamer.models.weights import check_model
 from gossamer.scores import Score
 from gossamer.train.layers import Layer
 from gossamer.train.shards import is_sharded
@@ -73,8 +74,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     """The model inside ``torch.compile``; DDP must come after."""
     if isinstance(model, nn.parallel.DistributedDataParallel):
         raise ValueError("make the method first, then wrap the model: DistributedDataParallel(model)")
-    inner = getattr(model, "_orig_mod", model)
-    assert isinstance(inner, nn.Module)
+    inner: nn.Module = getattr(model, "_orig_mod", model)
+    check_model(inner)
     return inner
 
 
@@ -82,6 +83,8 @@ def weights(layers: Sequence[Layer], model: nn.Module, optimizer: Any) -> None:
     """Raise if the model has no layers, if weights are already sparse, or if the optimizer doesn't have the weights."""
     if not layers:
         raise ValueError(f"{type(model).__name__} has no layer left to make sparse: look at where, skip, dense_first")
+    if not hasattr(optimizer, "param_groups"):
+        raise TypeError(f"the optimizer must be a torch.optim.Optimizer, got a {type(optimizer).__name__}")
     owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for layer in layers:
         parameter: Any = layer.parameter

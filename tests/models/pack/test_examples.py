@@ -60,6 +60,11 @@ def test_what_layers_see() -> None:
     assert not model.layer._forward_pre_hooks
 
 
+def test_what_is_no_tensor_is_left_to_the_layer() -> None:
+    with pytest.raises(TypeError, match="must be Tensor, not str"):
+        gs.pack_(gs.sparsify_(nn.Sequential(nn.Linear(8, 8)), "50%"), "x")
+
+
 def test_objects_that_a_call_changes_are_copied() -> None:
     class Grows(nn.Module):
         def forward(self, x: Tensor, cache: Any) -> Tensor:

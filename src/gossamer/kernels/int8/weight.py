@@ -112,6 +112,20 @@ def _padded(data: Tensor) -> Tensor:
     return F.pad(data, (0, -data.numel() % 64))
 
 
+def aligned(weight: Tensor) -> Tensor:
+    """Return the bytes of a weight, copied if they don't begin at a cache line: a mapped file has them anywhere.
+
+    Examples
+    --------
+    >>> import torch
+    >>> data = torch.zeros(129, dtype=torch.uint8)
+    >>> aligned(data) is data, aligned(data[1:]).storage_offset()
+    (True, 0)
+    """
+    moved = weight.is_cpu and (weight.data_ptr() % 64 or weight.storage_offset() % 8)
+    return weight.clone() if moved else weight
+
+
 def parts(weight: Tensor) -> Parts:
     """Return the arrays of a weight.
 

@@ -155,6 +155,8 @@ class SparseQuantizer(HfQuantizer):
         for module in model.modules():
             if isinstance(module, QuantizedLinear):
                 _refuse_missing_arrays(module)
+            if isinstance(module, Int8Layer):
+                module.align()
             if isinstance(module, Int8Layer | QuantizedLinear):
                 module.check()
             if isinstance(module, QuantizedLinear):

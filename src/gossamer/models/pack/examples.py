@@ -137,7 +137,9 @@ def _watching(places: dict[str, list[nn.Module]], weight: float, found: dict[str
 
 def _shapes_seen(module: nn.Module, args: tuple[Any, ...]) -> list[tuple[int, ...]]:
     """Shapes that a layer multiplies in one call; of experts, one for each that gets tokens."""
-    x = args[0]
+    x = args[0] if args else None
+    if not isinstance(x, Tensor):
+        return []  # the layer says itself what is wrong with it
     if has_experts(module):
         return [(count, x.shape[-1]) for count in routed(module, args)]
     if isinstance(module, (*OF_IMAGES, DynamicInt8Conv)) or x.dim() == 1:

@@ -31,7 +31,7 @@ from gossamer.models.pack.tune import Counts, Timing, fastest, guess, measure
 from gossamer.models.quantized import QuantizedLinear
 from gossamer.models.summary import summary
 from gossamer.models.surgery import made_sparse
-from gossamer.models.weights import Weight, all_weights
+from gossamer.models.weights import Weight, all_weights, check_model
 from gossamer.progress import watched
 
 #: A plain weight with at least this share of zeros was pruned by someone: it is packed too.
@@ -110,6 +110,7 @@ def pack_(
     """
     from rich.console import Console
 
+    check_model(model)
     apply_masks(model)
     weights, skipped = _weights(model)
     dense = _dense(model, {*weights, *skipped})  # by the names that weights have before layers are fused
