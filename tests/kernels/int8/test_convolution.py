@@ -185,7 +185,7 @@ def test_operator_check() -> None:
     packed = pack_as(rounded(torch.randn(8, 12) * mask), mask, Layout("lookup"))
     for order in ORDERS:
         x = torch.randn(2, 3, 5, 6).contiguous(memory_format=order)
-        arguments = (packed, x, torch.randn(8), 8, 2, 2, *PLAIN, 1)
+        arguments = (packed, x, torch.randn(8), None, None, 8, 2, 2, *PLAIN, 1)
         torch.library.opcheck(torch.ops.gossamer.int8_conv2d.default, arguments)
 
 
@@ -196,7 +196,7 @@ def test_operator_check() -> None:
         ({"x": torch.zeros(1, 3, 1, 4)}, "larger than the padded input"),
         ({"x": torch.zeros(3, 4, 4)}, "x must be"),
         ({"x": torch.zeros(1, 3, 8, 8)[:, :, ::2, ::2]}, "contiguous or channels_last"),
-        ({"x": torch.zeros(1, 3, 4, 4, dtype=torch.float64)}, "float32 or bfloat16"),
+        ({"x": torch.zeros(1, 3, 4, 4, dtype=torch.float64)}, "float32, bfloat16 or uint8"),
         ({"rows": 7}, "rows must be"),
         ({"bias": torch.zeros(3)}, "bias must be"),
         ({"sizes": (2, 2, 0, 1, *PLAIN[2:])}, "must be positive"),
@@ -204,7 +204,7 @@ def test_operator_check() -> None:
         ({"sizes": (2, 2, *PLAIN[:7], 2**40)}, "less than"),
         ({"activation": 4}, "activation must be"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
     packed = pack_as(rounded(torch.randn(8, 12)), torch.ones(8, 12).bool(), Layout("dense"))
@@ -218,8 +218,31 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
     given |= change
     with pytest.raises(RuntimeError, match=message):
         torch.ops.gossamer.int8_conv2d(
-            packed, given["x"], given["bias"], given["rows"], *given["sizes"], given["activation"]
+            packed, given["x"], given["bias"], None, None, given["rows"], *given["sizes"], given["activation"]
         )
+
+
+def test_bytes_come_in_and_go_out() -> None:
+    mask = torch.rand(40, 20 * 4) < 0.4
+    weight, window = rounded(torch.randn(40, 80) * mask), (2, 2, *PLAIN[:4], 1, 0, 1, 0)
+    packed = with_range(pack_as(weight, mask, Layout("lookup")), Range(0.0625, 90))
+    q = torch.randint(0, 255, (3, 20, 9, 7), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+
+    def convolution(x: Tensor, *out: Tensor | None) -> Tensor:
+        return torch.ops.gossamer.int8_conv2d(packed, x, None, *(out or (None, None)), 40, *window, 1)
+
+    floats, given = convolution((q.float() - 90) * 0.0625), (torch.tensor([0.5]), torch.tensor([30], dtype=torch.int32))
+    assert torch.equal(convolution(q), floats)
+    out = convolution(q, *given)
+    assert out.dtype is torch.uint8 and torch.equal(out, ((floats * 2.0).round() + 30).clamp(0, 254).to(torch.uint8))
+    assert torch.equal(convolution(torch.full_like(q, 255)), convolution(torch.full_like(q, 254)))
+    with pytest.raises(RuntimeError, match="must be channels_last"):
+        convolution(q.contiguous())
+    with pytest.raises(RuntimeError, match="not finite"):
+        convolution(torch.full_like(q, math.inf, dtype=torch.float32), *given)
+    packed = pack_as(weight, mask, Layout("dense"))
+    with pytest.raises(RuntimeError, match="must have its range"):
+        convolution(q)
 
 
 def test_integers_are_refused() -> None:

@@ -104,7 +104,8 @@ def int8_conv2d(
     code = ACTIVATIONS.index("none" if records else activation)
     plain = images.detach() if records else images
     read = plain if plain.is_contiguous(memory_format=torch.channels_last) else plain.contiguous()
-    out = _conv2d(packed, read, shift.detach() if records and shift is not None else shift, rows, *window, code)
+    plain_bias = shift.detach() if records and shift is not None else shift
+    out = _conv2d(packed, read, plain_bias, None, None, rows, *window, code)
     if records:
         out = _with_gradient(out, images, packed, window, shift)
         out = out if activation == "none" else getattr(F, activation)(out)

@@ -20,6 +20,7 @@ from gossamer.models.deploy.attention import replace_attention
 from gossamer.models.deploy.compare import difference
 from gossamer.models.deploy.graph import fuse
 from gossamer.models.deploy.inputs import Call, as_call, check_free, free, inputs_of
+from gossamer.models.deploy.passing import pass_bytes
 from gossamer.models.serve import KEY, Served, load, processor
 
 #: Largest relative error of an output; the second where activations are rounded to eight bits: a sum in another order
@@ -144,6 +145,7 @@ def _exported(plain: nn.Module, call: Call, dynamic: Sequence[int]) -> ExportedP
         graph = export(plain).module(check_guards=False)
         fuse(graph)
         replace_attention(graph)
+        pass_bytes(graph)
         return export(graph).run_decompositions()
     except Exception as error:
         raise DeployError(f"{type(plain.model).__name__} can't be exported by torch.export: {error}") from error

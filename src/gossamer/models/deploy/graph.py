@@ -23,7 +23,7 @@ from gossamer.kernels.int8.weight import Rounded, range_of, with_range
 _aten, _ours = torch.ops.aten, torch.ops.gossamer
 _int8 = _ours.int8_linear.default
 #: Products, and the position of the argument that says which activation they apply.
-_PRODUCTS = {_int8: 4, _ours.int8_conv2d.default: 14}
+_PRODUCTS = {_int8: 4, _ours.int8_conv2d.default: 16}
 _KNOWN: dict[Any, str] = {_aten.relu.default: "relu", _aten.gelu.default: "gelu", _aten.silu.default: "silu"}
 
 
@@ -95,6 +95,7 @@ def _merge(module: GraphModule, nodes: list[Node], name: str) -> None:
         weight = graph.get_attr(f"{name}_packed")
         bias = graph.get_attr(f"{name}_bias") if has_bias else None
         whole = graph.call_function(_int8, (weight, first.args[1], bias, sum(rows), first.args[4]))
+        whole.meta["val"] = torch.cat([node.meta["val"] for node in nodes], -1)
         begin = 0
         for node, count in zip(nodes, rows, strict=True):
             part = graph.call_function(_aten.slice.Tensor, (whole, -1, begin, begin + count))

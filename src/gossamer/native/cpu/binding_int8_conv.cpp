@@ -1,13 +1,15 @@
 // Convolutions with int8 weights as a torch operator. The schema is declared in Python (gossamer/kernels/int8/operators.py).
 //
-//   int8_conv2d(weight, x, bias?, rows, kernel_h, kernel_w, stride_h, stride_w, dilation_h, dilation_w, left, right, top,
-//               bottom, activation) -> out
+//   int8_conv2d(weight, x, bias?, out_scale?, out_zero?, rows, kernel_h, kernel_w, stride_h, stride_w, dilation_h,
+//               dilation_w, left, right, top, bottom, activation) -> out
 //
 // x is [images, channels, height, width], contiguous or in torch's channels_last format, and out has the order of x; the
 // columns of the weight are (i, j, channel) of the kernel. Images are rounded to eight bits first, each with a range of its
-// own unless the weight has one.
+// own unless the weight has one. x may be bytes in the range of the weight; out is bytes if its range is given.
 #include <cstdint>
 #include <vector>
+
+#include <atomic>
 
 #include "int8.h"
 #include "int8_geometry.h"
@@ -44,19 +46,38 @@ struct PlanesJob {
 };
 
 struct ProductJob {
-  Int8Product p;
-  static void run(int64_t begin, int64_t end, void* self) { int8_kernels().product(static_cast<ProductJob*>(self)->p, begin, end); }
+  Int8Product p{};
+  std::atomic<bool> good{true};
+  static void run(int64_t begin, int64_t end, void* self) {
+    auto* job = static_cast<ProductJob*>(self);
+    if (!int8_kernels().product(job->p, begin, end)) job->good = false;
+  }
 };
 
 void quantise(const Int8Images& p, int64_t rows) {
   const int64_t values = p.images * p.height * p.width * p.channels;
-  ExtremesJob see{p};
-  parallel(p.images * p.height, values / 4, &see);
-  int8_kernels().image_ranges(p);
+  if (p.x_type == NUMBER_UINT8) {
+    for (int64_t i = 0; i < p.images; i++) p.scale[i] = *p.x_scale, p.zero[i] = *p.x_zero;
+  } else {
+    ExtremesJob see{p};
+    parallel(p.images * p.height, values / 4, &see);
+    int8_kernels().image_ranges(p);
+  }
   RowsJob write{p};
   parallel(rows, p.planes ? 0 : values, &write);
   PlanesJob fill{p};
   if (p.planes) parallel(p.images * ((p.channels + 15) / 16), values, &fill);
+}
+
+// The range of out, if it is bytes; else it is of `otherwise`.
+void take_range(Int8Product& p, const Tensor& scale, const Tensor& zero, int64_t otherwise) {
+  require(!scale == !zero, "scale and zero of out come together");
+  p.out_type = scale ? int64_t(NUMBER_UINT8) : otherwise;
+  if (!scale) return;
+  p.out_scale = *scale.line<const float>(FLOAT32, 1, "scale of out must be float32 [1]");
+  p.out_zero = *zero.line<const int32_t>(INT32, 1, "zero of out must be int32 [1]");
+  require(p.out_scale >= 1.17549435e-38f && p.out_scale < 3e38f, "scale of out must be a positive normal number");
+  require(p.out_zero >= 0 && p.out_zero <= 254, "zero of out must lie in 0 .. 254");
 }
 
 bool channels_last(const Tensor& x) {
@@ -82,15 +103,15 @@ Handle empty_images(int64_t images, int64_t rows, int64_t height, int64_t width,
 }
 
 void int8_conv2d(Value* stack, uint64_t, uint64_t) {
-  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2]));
-  ProductJob job{};
+  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), out_scale(optional(stack[3])), out_zero(optional(stack[4]));
+  ProductJob job;
   Int8Product& p = job.p;
   const int64_t size = weight.dim() == 1 ? weight.size(0) : -1;
   if (const char* wrong = int8_weight(weight.line<const uint8_t>(UINT8, size, "weight must be uint8 of one dimension"), size, &p.a))
     require(false, wrong);
-  require(p.a.rows == int64_t(stack[3]), "rows must be those of the weight");
+  require(p.a.rows == int64_t(stack[5]), "rows must be those of the weight");
   require(x.dim() == 4 && (x.contiguous() || channels_last(x)), "x must be [images, channels, height, width], contiguous or channels_last");
-  const Value* s = stack + 4;  // kernel, stride and dilation, each down and across; left, right, top, bottom
+  const Value* s = stack + 6;  // kernel, stride and dilation, each down and across; left, right, top, bottom
   const Int8Convolution c(x.size(0), x.size(1), dimension(x.size(2), s[0], s[2], s[4], s[8], s[9]),
                           dimension(x.size(3), s[1], s[3], s[5], s[6], s[7]));
   require(c.channels * c.down.kernel * c.across.kernel == p.a.cols, "cols must be kernel_h * kernel_w * channels");
@@ -98,10 +119,11 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
   require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
 
-  const bool half = x.dtype() == BFLOAT16;
-  const char* wanted = "x must be float32 or bfloat16";
-  const void* data = half ? (const void*)x.data<const Bf16>(BFLOAT16, wanted) : x.data<const float>(FLOAT32, wanted);
-  Int8Images m = c.quantise(data, half ? NUMBER_BF16 : NUMBER_FLOAT, !channels_last(x));
+  const int32_t type = x.dtype();
+  const int64_t x_type = type == UINT8 ? NUMBER_UINT8 : type == BFLOAT16 ? NUMBER_BF16 : NUMBER_FLOAT;
+  require(type == UINT8 || type == BFLOAT16 || type == FLOAT32, "x must be float32, bfloat16 or uint8");
+  require(type != UINT8 || (p.a.x_scale && channels_last(x)), "x of uint8 must be channels_last, and the weight must have its range");
+  Int8Images m = c.quantise(x.data<const void>(type, "x"), x_type, !channels_last(x));
   const int64_t bytes = c.bytes(), lines = m.images * m.height;
   Tensor q(reinterpret_cast<Value>(empty(1, &bytes, UINT8)));
   std::vector<int32_t> high(lines), zero(m.images);
@@ -112,12 +134,14 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
   quantise(m, c.rows());
 
   const Int8Patches patches = c.patches(m.q);
-  const bool planes = x.contiguous();
-  Tensor out(reinterpret_cast<Value>(empty_images(m.images, p.a.rows, c.down.out(), c.across.out(), x.dtype(), planes)));
+  const bool planes = x.contiguous() && type != UINT8 && !out_scale;
+  take_range(p, out_scale, out_zero, x_type == NUMBER_BF16 ? NUMBER_BF16 : NUMBER_FLOAT);
+  const int32_t out_type = p.out_type == NUMBER_UINT8 ? UINT8 : p.out_type == NUMBER_BF16 ? BFLOAT16 : FLOAT32;
+  Tensor out(reinterpret_cast<Value>(empty_images(m.images, p.a.rows, c.down.out(), c.across.out(), out_type, planes)));
   p.patches = &patches, p.tokens = m.images * c.pixels(), p.x_scale = scale.data(), p.x_zero = zero.data();
-  p.out = half ? (void*)out.data<Bf16>(BFLOAT16, "out") : out.data<float>(FLOAT32, "out");
-  p.out_type = m.x_type, p.ldo = p.a.rows, p.plane = planes ? c.pixels() : 0;
+  p.out = out.data<void>(out_type, "out"), p.ldo = p.a.rows, p.plane = planes ? c.pixels() : 0;
   if (p.tokens && p.a.rows) parallel(int8_kernels().items(p), size * p.tokens / 8, &job);
+  require(job.good, "an output is not finite, and uint8 has no number for it");
   stack[0] = out.release();
 }
 

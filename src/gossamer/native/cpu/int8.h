@@ -128,7 +128,7 @@ struct Int8Tokens {        // quantise alone: q[tokens, cols] contiguous, scale[
 
 struct Int8Images {        // quantise images, each with one range, and pad them with the byte of 0
   const void* x;           // [images, height, width, channels] contiguous, of x_type; or [images, channels, height, width]
-  int64_t x_type, planes;  // planes: 1 for the second order
+  int64_t x_type, planes;  // planes: 1 for the second order; not for bytes, which have their range already
   int64_t images, height, width, channels;
   int64_t top, bottom, left, right;
   const float* x_scale;    // [1], or null: by each image's smallest and largest value

@@ -80,6 +80,27 @@ __attribute__((noinline)) static void put_active(const Int8Product& p, const Row
   }
 }
 
+// Bytes of sixteen whole rows, for a following int8 layer. False: one is not finite.
+__attribute__((noinline)) static bool put_bytes(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
+                                                int64_t tokens, const float* x_scale, const int32_t* zero) {
+  const float inverse = 1.0f / p.out_scale;
+  uint8_t* out = (uint8_t*)p.out + token * p.ldo + r.row;
+  Vec<WIDTH> odd{};  // NaN where an output is not finite
+  for (int64_t t = 0; t < tokens; t++, out += p.ldo) {
+    Vec<WIDTH> v[PARTS];
+    scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+#pragma GCC unroll 4
+    for (int i = 0; i < PARTS; i++) {
+      if (p.activation) v[i] = activate<WIDTH>(v[i], p.activation);
+      odd += v[i] * 0.0f;
+      store_byte_vec(out + i * WIDTH, __builtin_convertvector(levels(v[i], inverse, p.out_zero), ByteVec));
+    }
+  }
+  for (int l = 0; l < WIDTH; l++)
+    if (odd[l] != 0.0f) return false;
+  return true;
+}
+
 // Some of GROUP floats, or of the same in bfloat16.
 INLINE void copy_some(const float* from, float* to, int64_t count) {
   for (; count >= 8; count -= 8, from += 8, to += 8) memcpy(to, from, 32);
@@ -129,6 +150,7 @@ __attribute__((noinline)) static void put_planes(const Int8Product& p, const Row
 INLINE bool put_sums(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token, int64_t tokens, const float* x_scale,
                      const int32_t* zero) {
   if (p.plane) return put_planes(p, r, sums, token, tokens, x_scale, zero), true;
+  if (p.out_type == NUMBER_UINT8 && r.count == GROUP) return put_bytes(p, r, sums, token, tokens, x_scale, zero);
   if (p.out_type != NUMBER_FLOAT || r.count != GROUP) return put_any(p, r, sums, token, tokens, x_scale, zero);
   if (p.activation == NONE) put_active<NONE>(p, r, sums, token, tokens, x_scale, zero);
   else if (p.activation == GELU) put_active<GELU>(p, r, sums, token, tokens, x_scale, zero);

@@ -58,6 +58,12 @@ static void image_ranges(const Int8Images& p) {
   }
 }
 
+// Bytes, at most LEVELS, and padding behind them.
+static void copy_bytes(const uint8_t* x, int64_t count, int32_t zero, uint8_t* to, int64_t padding) {
+  for (int64_t c = 0; c < count; c++) to[c] = x[c] > LEVELS ? LEVELS : x[c];
+  memset(to + count, zero, padding);
+}
+
 static void image_rows(const Int8Images& p, int64_t begin, int64_t end) {
   const int64_t tall = p.top + p.height + p.bottom, left = p.left * p.channels, right = p.right * p.channels;
   const int64_t length = p.width * p.channels, whole = left + length + right;
@@ -70,6 +76,7 @@ static void image_rows(const Int8Images& p, int64_t begin, int64_t end) {
     }
     memset(to, p.zero[i], left);
     if (p.planes) memset(to + left + length, p.zero[i], right);
+    else if (p.x_type == NUMBER_UINT8) copy_bytes((const uint8_t*)p.x + (i * p.height + y) * length, length, p.zero[i], to + left, right);
     else with_values(p, (i * p.height + y) * length, [&](const auto* x) { quantize_run(p, i, x, length, to + left, length + right); });
   }
 }
