@@ -9,7 +9,9 @@ difference; every convolution and the last layer are pruned by magnitude. "folde
 convolutions before them, by torch.fx, which onnxruntime and torch.compile (with freezing) do by themselves. In eight
 bits: onnxruntime by its static quantization (unsigned activations, which are faster than signed ones here, and a scale
 for each output), ours with a range for each image at run time, from ``gs.quantize_`` and ``gs.deploy``, with images in
-the channels_last format. Layers: what ``pack_`` measures for one image and one thread. It needs the extra ``bench``.
+the channels_last format. glibc keeps the memory of results (``$MALLOC_TRIM_THRESHOLD_``), as onnxruntime does by
+itself; otherwise the system takes it back after each call, and page faults are a third of the time. Layers: what
+``pack_`` measures for one image and one thread. It needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ SPARSITY = "90%"
 EIGHT_BITS = (None, "50%", "75%", "90%")  # sparsities of the forms in eight bits
 _SECONDS, _MOST = 2.0, 40  # for each form, and calls of it
 _FEWEST = 5
+_MALLOC = {"MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_THRESHOLD_": "1000000000"}
 
 
 # -- the networks, as torchvision has them
@@ -247,11 +250,11 @@ def main() -> None:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    if len(options.threads) > 1:  # a process for each: OpenMP reads its number of threads once
+    if _MALLOC.items() - os.environ.items():  # a process for each: they are read once
         for threads in options.threads:
             command = [sys.executable, __file__, "--threads", str(threads), "--out", str(options.out)]
             command += ["--models", *options.models, "--batches", *map(str, options.batches)]
-            subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
+            subprocess.run(command, check=True, env={**os.environ, **_MALLOC, "OMP_NUM_THREADS": str(threads)})
         return
     warnings.simplefilter("ignore")  # of torch.onnx and torch.compile
     inductor.freezing = True
