@@ -101,14 +101,14 @@ def _row(name: str, tensor: Tensor) -> Saved:
         small = tensor._dense_shape.numel() <= 2 * size + _MASK  # a few entries may have a shape of any size
         pattern = describe(tensor.mask()) if small else ""
         return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense, pattern=pattern)
-    if name.endswith("packed") and _is_int8(tensor):
+    if name.endswith("packed") and is_int8(tensor):
         return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
     zeros = 0.0 if is_computed_from(name) else share_of_zeros(tensor)
     return Saved(name, shape, dtype, "Dense()", zeros, size, size)
 
 
-def _is_int8(tensor: Tensor) -> bool:
+def is_int8(tensor: Tensor) -> bool:
     """Do these bytes begin as those of a layer of quantize_(model, "int8") do?"""
     bytes_of_it = tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.numel() >= 128
     return bytes_of_it and int(tensor[:8].clone().view(torch.int64)) == HEAD
