@@ -114,6 +114,10 @@ def test_files_go_all_the_way(run, file, tmp_path):
     run("export", tmp_path / "p.safetensors", "-o", tmp_path / "d.safetensors")
     weight = load_file(tmp_path / "d.safetensors")["a.0.weight"]
     assert torch.equal(weight, sparse.a.get_submodule("0").weight.to_dense())
+    run("pack", tmp_path / "q.safetensors", "-o", tmp_path / "r.safetensors", "--no-tune")
+    run("export", tmp_path / "r.safetensors", "-o", tmp_path / "e.safetensors")
+    assert load_file(tmp_path / "e.safetensors")["a.0.weight"].dtype is torch.float32
+    run("report", tmp_path / "q.safetensors", "--out", tmp_path / "q.html", "--no-times")
 
 
 def test_what_exists_is_replaced_only_by_force(run, file, pruned, tmp_path):

@@ -34,6 +34,33 @@ def test_sparse_files_come_back_sparse_and_the_same(tmp_path):
     assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "sparse.safetensors").stat().st_size
 
 
+@pytest.mark.parametrize("how", ["int8", "int8 weights"])
+def test_quantized_files_come_back_as_layers_and_are_exported_as_dense_weights(tmp_path, how):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.Linear(32, 8, bias=False))
+    gs.quantize_(gs.sparsify_(model, "75%", format=gs.formats.PackedCSR()), how)
+    x, path = torch.randn(3, 64), tmp_path / "small.safetensors"
+    gs.save(model, path)
+    opened = open_model(path)
+    first, last = opened.model.get_submodule("0"), opened.model.get_submodule("1")
+    assert torch.equal(last(first(x)), model(x))
+    save_model(opened, tmp_path / "dense.safetensors", dense=True)
+    dense = load_file(tmp_path / "dense.safetensors")
+    assert {name: tuple(t.shape) for name, t in dense.items()} == {
+        "0.weight": (32, 64), "0.bias": (32,), "1.weight": (8, 32)
+    }  # fmt: skip
+    expected = gs.densify_(model).state_dict()
+    assert all(torch.equal(dense[name], tensor) for name, tensor in expected.items())
+
+
+def test_quantized_files_without_shapes_are_refused(tmp_path):
+    gs.save(gs.quantize_(torch.nn.Sequential(torch.nn.Linear(64, 32)), "fp8"), tmp_path / "fp8.safetensors")
+    gs.save(gs.quantize_(torch.nn.Linear(64, 32), "int8"), tmp_path / "one.safetensors")
+    for name, words in (("fp8", "whose shapes only their model knows"), ("one", "is a single quantized layer")):
+        with pytest.raises(ValueError, match=words):
+            open_model(tmp_path / f"{name}.safetensors")
+
+
 def test_inputs_of_a_folder_fit_the_model(bert, texts):
     opened = open_model(bert)
     assert opened.example(1000)["input_ids"].shape == (1, 32)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -222,6 +223,18 @@ def test_a_sparse_tensor_as_a_dense_one(path: Path) -> None:
     with gs.io.File(path) as file:
         assert type(file["w"]) is torch.Tensor and file["w"].dtype is torch.bfloat16
         assert file["w"].tolist() == [[1.0, 0.0], [0.0, 1.0]] and file.records == {}
+
+
+@pytest.mark.parametrize("how", ["int8", "int8 weights", "fp8"])
+def test_quantized_weights_as_dense_ones(how: Any, path: Path) -> None:
+    layer = gs.sparsify_(nn.Linear(16, 8), "50%", format=gs.formats.PackedCSR())
+    model = gs.quantize_(nn.ModuleDict({"a": layer, "b": layer, "c": nn.Linear(4, 4)}), how, where="a")
+    gs.save(model, path, dense=True)
+    fresh = nn.Linear(16, 8)
+    other = nn.ModuleDict({"a": fresh, "b": fresh, "c": nn.Linear(4, 4)})
+    gs.load(other, path)
+    expected = gs.densify_(model)
+    assert torch.equal(fresh.weight, expected["a"].weight) and torch.equal(other["c"].weight, expected["c"].weight)
 
 
 def test_a_sparse_tensor_without_data_is_refused(path: Path) -> None:

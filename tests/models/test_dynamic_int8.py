@@ -106,7 +106,7 @@ def test_copied_saved_and_loaded(layout: Layout) -> None:
     bad = model.state_dict() | {"0.packed": torch.zeros(999, dtype=torch.uint8)}
     with pytest.raises(ValueError, match="no int8 weight"):
         other.load_state_dict(bad)
-    with pytest.raises(ValueError, match="8 x 96, and the layer 96 x 64"):
+    with pytest.raises(ValueError, match="8 x 96, and that of the layer 96 x 64"):
         other.load_state_dict(model.state_dict() | {"0.packed": model[2].packed})
 
 

@@ -13,6 +13,8 @@ from torch import nn
 
 import gossamer as gs
 from gossamer import native
+from gossamer.io.rows import inspect
+from gossamer.kernels.int8.weight import _with
 from gossamer.models.int8_conv import DynamicInt8Conv, is_int8_convolution
 from gossamer.models.pack import tune
 
@@ -137,8 +139,26 @@ def test_copied_saved_and_loaded(tmp_path: Path) -> None:
         other = gs.quantize_(gs.densify_(network()), "int8")
         other.load_state_dict(model.state_dict())
         assert torch.equal(other(x), expected)
-    with pytest.raises(ValueError, match="32 x 216, and the layer 24 x 27"):
+    with pytest.raises(ValueError, match="32 x 24 x 3 x 3, and that of the layer 24 x 3 x 3 x 3"):
         other.load_state_dict(model.state_dict() | {"0.packed": model[3].packed})
+
+
+def test_a_file_says_what_it_holds(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layers = nn.Conv2d(6, 9, (2, 3), groups=3), nn.Flatten(2), nn.Conv1d(9, 4, 5)
+    model = gs.quantize_(gs.sparsify_(nn.Sequential(*layers), "50%"), "int8")
+    gs.save(model, tmp_path / "model.safetensors")
+    rows = {row.name: row for row in inspect(tmp_path / "model.safetensors")}
+    assert rows["0.weight"].shape == (9, 2, 2, 3) and rows["2.weight"].shape == (4, 9, 5)
+    assert abs(rows["0.weight"].sparsity - 0.5) < 0.01
+    gs.save(model, tmp_path / "dense.safetensors", dense=True)
+    fresh = nn.Sequential(nn.Conv2d(6, 9, (2, 3), groups=3), nn.Flatten(2), nn.Conv1d(9, 4, 5))
+    gs.load(fresh, tmp_path / "dense.safetensors")
+    assert torch.equal(fresh[0].weight, model[0].weight) and torch.equal(fresh[2].weight, model[2].weight)
+    for layer in (model[0], model[2]):  # what no layer is, whatever a file says
+        for change in ({"kernel_w": 4}, {"channel_groups": 5}, {"kernel_h": -1}, {"kernel_w": 0}):
+            with pytest.raises(ValueError, match=r"a kernel of|int8 weight is"):
+                layer.check_bytes(_with(layer.packed, **change))
 
 
 def test_reports_agree() -> None:

@@ -45,7 +45,7 @@ def test_bytes_are_checked(kind: str) -> None:
     with pytest.raises(ValueError, match="no int8 weight"):
         layer.check_bytes(torch.zeros(999, dtype=torch.uint8))
     other, _ = small("convolution" if kind == "linear" else "linear")
-    with pytest.raises(ValueError, match="and the layer 24 x"):
+    with pytest.raises(ValueError, match="and that of the layer 24 x"):
         layer.check_bytes(other.packed)
 
 

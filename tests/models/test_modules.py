@@ -159,3 +159,11 @@ def test_recurrent_layers_train_and_are_copied(kind, format):
         assert torch.equal(twin(x)[0], model(x)[0])
         twin.weight_ih_l0_values.data.zero_() if format != gs.Masked() else twin.weight_ih_l0.data.zero_()
         assert not torch.equal(twin(x)[0], model(x)[0])
+
+
+def test_a_stored_weight_is_not_replaced_by_a_parameter():
+    layer = gs.sparsify_(nn.Linear(8, 4), "50%", format=gs.CSR())
+    with pytest.raises(ValueError, match=r"weight is stored as CSR\(\), and can't be replaced by another parameter"):
+        layer.weight = nn.Parameter(torch.ones(4, 8))
+    layer.bias = nn.Parameter(torch.ones(4))
+    assert layer(torch.zeros(1, 8)).tolist() == [[1.0] * 4]

@@ -58,6 +58,21 @@ def test_where_and_rules_by_glob():
     assert model[2].weight.sparsity == 0.5
 
 
+def test_embeddings_are_sparse_by_a_glob_that_matches_nothing_else():
+    def tables():
+        return nn.ModuleDict({"table": nn.Embedding(10, 8), "layer": nn.Linear(8, 8)})
+
+    for how, where in (("50%", None), ("50%", "*"), ({"*": "50%"}, None)):
+        model = gs.sparsify_(tables(), how, where=where)
+        assert not is_sparse(model["table"].weight) and model["layer"].weight.sparsity == 0.5
+    for how, where in (("50%", "table"), ({"table": "50%", "*": None}, None), ({"*": "50%"}, ["table"])):
+        model = gs.sparsify_(tables(), how, where=where, format=gs.CSR())
+        assert model["table"].weight.sparsity == 0.5 and not is_sparse(model["layer"].weight)
+        assert model["table"](torch.tensor([1, 2])).shape == (2, 8)
+    with pytest.raises(ValueError, match=r"stays dense unless it is named by where \(weight: embeddings"):
+        gs.sparsify_(nn.Embedding(10, 8), "50%")
+
+
 def test_a_fraction_over_the_whole_model():
     model = network()
     with torch.no_grad():
@@ -100,11 +115,25 @@ def test_densify_undoes_it():
     assert torch.equal(model[0].weight, before[0].weight)
 
 
-@pytest.mark.parametrize("how", ["int8", "fp8"])
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_hooks_stay_when_a_layer_is_quantized_and_dense_again(how, inside):
+    layer = gs.sparsify_(nn.Linear(16, 16), "50%", format=gs.formats.PackedCSR())
+    layer.register_forward_pre_hook(lambda module, args: (args[0] * 0,))
+    handle = layer.register_forward_hook(lambda module, args, kwargs, out: out + 100, with_kwargs=True)
+    model = nn.Sequential(layer) if inside else layer
+    small = gs.quantize_(model, how)
+    for made in (small, gs.densify_(small)):
+        torch.testing.assert_close(made(torch.randn(3, 16)), (layer.bias + 100).expand(3, 16))
+    handle.remove()
+    torch.testing.assert_close(made(torch.randn(3, 16)), layer.bias.expand(3, 16))
+
+
+@pytest.mark.parametrize("how", ["int8", "fp8", "int8 weights"])
 def test_densify_finds_a_quantized_layer_by_all_of_its_names(how):
-    layer = nn.Linear(16, 16)
+    layer = gs.sparsify_(nn.Linear(16, 16), "50%", format=gs.formats.PackedCSR())
     model = gs.quantize_(nn.ModuleDict({"a": layer, "b": layer, "c": nn.Sequential(layer)}), how)
-    assert type(model["a"]) is not nn.Linear and model["a"] is model["b"] is model["c"][0]
+    assert hasattr(model["a"], "as_dense") and model["a"] is model["b"] is model["c"][0]
     gs.densify_(model)
     assert type(model["a"]) is nn.Linear and model["a"] is model["b"] is model["c"][0]
 

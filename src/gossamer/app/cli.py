@@ -210,7 +210,8 @@ def report(file: str, out: str, tokens: tuple[int, ...], no_times: bool, as_json
             tokens = tuple(dict.fromkeys(opened.fitting(count) for count in tokens))
             what, example = opened.model, [opened.example(count) for count in tokens]
         else:
-            what = tensors_in(file)
+            layers = open_model(file).model
+            what = layers if any(hasattr(layer, "as_dense") for layer in layers.modules()) else tensors_in(file)
         found = make(what, out, example_inputs=example, tokens=tokens, title=file, measure=not no_times)
     if as_json:
         click.echo(json.dumps(found.to_dict(), indent=2))

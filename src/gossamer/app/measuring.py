@@ -14,6 +14,7 @@ from gossamer.app.failing import note
 from gossamer.app.kinds import groups
 from gossamer.app.opening import Opened, open_model
 from gossamer.models import densify_, summary
+from gossamer.models.dynamic_int8 import DynamicInt8Linear
 from gossamer.report.timing import interleaved
 
 if TYPE_CHECKING:
@@ -96,11 +97,11 @@ def _layers(opened: Opened, tokens: int) -> list[dict[str, Any]]:
         dense = nn.Linear(layer.in_features, layer.out_features, device=weight.device)
         x = torch.randn(tokens, layer.in_features)
         seconds = interleaved({"dense": lambda d=dense, x=x: d(x), "ours": lambda m=layer, x=x: m(x)}, 0.1)  # type: ignore[misc]
-        format = repr(getattr(weight, "format", "Dense")).strip("'")
+        format, sparsity = repr(getattr(weight, "format", "Dense")).strip("'"), float(getattr(weight, "sparsity", 0))
+        if isinstance(layer, DynamicInt8Linear):
+            format, sparsity = str(layer.layout), 1 - layer.nnz / max(weight.numel(), 1)
         times = {"dense_ms": 1e3 * seconds["dense"], "ms": 1e3 * seconds["ours"]}
-        rows.append(
-            {"name": name or "weight", "format": format, "sparsity": float(getattr(weight, "sparsity", 0)), **times}
-        )
+        rows.append({"name": name or "weight", "format": format, "sparsity": sparsity, **times})
     if not rows:
         raise ValueError(f"{opened.path} has no linear layer to measure")
     return rows

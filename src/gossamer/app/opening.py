@@ -23,6 +23,8 @@ from gossamer.io.compressed import Compressed, compressed_config
 
 #: Tables that are looked up, not multiplied with: skipped in files, which don't say what a tensor is for.
 LOOKUPS = ("*embed*", "*wte*", "*wpe*", "*position*")
+#: Outputs and inputs of a linear layer, and the type of its weight.
+Layer = tuple[tuple[int, int], torch.dtype]
 
 
 @dataclass(frozen=True)
@@ -216,19 +218,16 @@ def _of_file(path: Path) -> nn.Module:
     from gossamer.app.inspecting import tensors_in
 
     tensors = tensors_in(str(path))
+    small = _quantized_in(path, tensors)
     root = nn.Module()
-    for name, tensor in tensors.items():
-        owner, _, last = name.rpartition(".")
-        if last == "weight" and _is_matrix(name, tensor):
-            bias = tensors.get(f"{owner}.bias" if owner else "bias")
-            rows, cols = tensor.shape
-            has_bias = bias is not None and tuple(bias.shape) == (rows,)
-            layer = nn.Linear(cols, rows, bias=has_bias, dtype=tensor.dtype)
-            root = _put(root, owner, layer)
+    for owner, (shape, dtype) in {**_matrices_in(tensors), **small}.items():
+        bias = tensors.get(f"{owner}.bias" if owner else "bias")
+        has_bias = bias is not None and tuple(bias.shape) == (shape[0],)
+        root = _put(root, owner, nn.Linear(shape[1], shape[0], bias=has_bias, dtype=dtype))
     for name, tensor in tensors.items():
         owner, _, last = name.rpartition(".")
         module = _module(root, owner)
-        if last not in module._parameters:
+        if last not in module._parameters and owner not in small:
             module.register_buffer(
                 last, torch.empty_like(tensor.to_dense() if tensor.layout != torch.strided else tensor)
             )
@@ -236,8 +235,42 @@ def _of_file(path: Path) -> nn.Module:
     return root
 
 
+def _matrices_in(tensors: dict[str, Tensor]) -> dict[str, Layer]:
+    """Return the layers with a weight in floating point."""
+    matrices = {name: tensor for name, tensor in tensors.items() if _is_matrix(name, tensor)}
+    return {name.rpartition(".")[0]: ((t.shape[0], t.shape[1]), t.dtype) for name, t in matrices.items()}
+
+
+def _quantized_in(path: Path, tensors: dict[str, Tensor]) -> dict[str, Layer]:
+    """Return the layers in int8, by name; ValueError for those whose shape only their model knows."""
+    from gossamer.core.tensor import SparseTensor
+    from gossamer.io.rows import is_int8
+    from gossamer.kernels.int8.weight import parts
+
+    found: dict[str, Layer] = {}
+    for name, tensor in tensors.items():
+        owner, _, last = name.rpartition(".")
+        prefix = f"{owner}." if owner else ""
+        if last == "weight" and isinstance(tensor, SparseTensor) and tensor.dtype is torch.int8:
+            found[owner] = (tensor.shape[0], tensor.shape[1]), torch.float32
+        elif last == "packed" and is_int8(tensor):
+            sizes = parts(tensor).sizes
+            if sizes.kernel_w:
+                raise ValueError(
+                    f"{path} has int8 convolutions, whose strides only their model knows: use gs.load in Python"
+                )
+            found[owner] = (sizes.rows, sizes.cols), torch.float32
+        elif last == "format" and {f"{prefix}values", f"{prefix}scale"} <= set(tensors):
+            raise ValueError(f"{path} has quantized layers whose shapes only their model knows: use gs.load in Python")
+    if "" in found:
+        raise ValueError(f"{path} is a single quantized layer: use gs.load in Python")
+    return found
+
+
 def _is_matrix(name: str, tensor: Tensor) -> bool:
-    return tensor.dim() == 2 and tensor.is_floating_point() and not any(fnmatch(name.lower(), p) for p in LOOKUPS)
+    if name.rpartition(".")[2] != "weight" or tensor.dim() != 2 or not tensor.is_floating_point():
+        return False
+    return not any(fnmatch(name.lower(), pattern) for pattern in LOOKUPS)
 
 
 def _put(root: nn.Module, owner: str, layer: nn.Module) -> nn.Module:
@@ -260,7 +293,8 @@ def _fill(root: nn.Module, path: Path, tensors: dict[str, Tensor]) -> None:
     from gossamer.core.tensor import SparseTensor
     from gossamer.io import load
 
-    if any(isinstance(tensor, SparseTensor) for tensor in tensors.values()):
+    own = set(tensors) != set(root.state_dict())  # quantized layers have other names
+    if own or any(isinstance(tensor, SparseTensor) for tensor in tensors.values()):
         load(root, path)
     else:
         root.load_state_dict(tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -101,14 +102,14 @@ def _row(name: str, tensor: Tensor) -> Saved:
         small = tensor._dense_shape.numel() <= 2 * size + _MASK  # a few entries may have a shape of any size
         pattern = describe(tensor.mask()) if small else ""
         return Saved(name, shape, dtype, repr(tensor.format), tensor.sparsity, size, dense, pattern=pattern)
-    if name.endswith("packed") and _is_int8(tensor):
+    if name.endswith("packed") and is_int8(tensor):
         return _int8_row(name.removesuffix("packed") + "weight", tensor)
     size = tensor.numel() * tensor.element_size()
     zeros = 0.0 if is_computed_from(name) else share_of_zeros(tensor)
     return Saved(name, shape, dtype, "Dense()", zeros, size, size)
 
 
-def _is_int8(tensor: Tensor) -> bool:
+def is_int8(tensor: Tensor) -> bool:
     """Do these bytes begin as those of a layer of quantize_(model, "int8") do?"""
     bytes_of_it = tensor.dtype == torch.uint8 and tensor.dim() == 1 and tensor.numel() >= 128
     return bytes_of_it and int(tensor[:8].clone().view(torch.int64)) == HEAD
@@ -120,8 +121,8 @@ def _int8_row(name: str, packed: Tensor) -> Saved:
     except ValueError as error:
         raise BadFile(f"{name}: {error}") from None
     sizes, mask = parts(packed).sizes, mask_of(packed)
-    kept, count = int(mask.sum()), sizes.rows * sizes.cols
+    kept, count = int(mask.sum()), math.prod(sizes.shape)
     pattern = describe(mask) if kept < count else ""
     sparsity = 1 - kept / max(count, 1)
     layout = str(layout_of(packed))
-    return Saved(name, (sizes.rows, sizes.cols), "int8", layout, sparsity, packed.numel(), 4 * count, pattern=pattern)
+    return Saved(name, sizes.shape, "int8", layout, sparsity, packed.numel(), 4 * count, pattern=pattern)

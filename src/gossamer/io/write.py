@@ -49,7 +49,7 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
     path
         The file, usually ``*.safetensors``.
     dense
-        Write sparse tensors as dense ones, zeros included, for programs without gossamer.
+        Write sparse and quantized weights as dense ones, zeros included, for programs without gossamer.
 
     Examples
     --------
@@ -60,6 +60,8 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | os.PathLike[str], 
     CSR()
     """
     tensors = state_of(model) if isinstance(model, nn.Module) else model
+    if dense and isinstance(model, nn.Module):
+        tensors = _dequantized(model, tensors)
     if not isinstance(tensors, Mapping):
         raise TypeError(f"gs.save takes a module or a mapping from names to tensors, not a {type(model).__name__}")
     tied = _tied(tensors) if isinstance(model, nn.Module) else {}
@@ -136,6 +138,19 @@ def state_of(model: nn.Module) -> dict[str, Any]:
             own = Weight(key, ((model.get_submodule(path), weight),), (key,))
             found[key] = made.setdefault(id(tensor), own.sparse())
     return {name: made.get(id(tensor), tensor) for name, tensor in found.items()}  # only one place has a mask buffer
+
+
+def _dequantized(model: nn.Module, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of a model with the weights of quantized layers as dense tensors."""
+    state = dict(tensors)
+    made: dict[int, nn.Module] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        if hasattr(module, "as_dense"):
+            layer = made.setdefault(id(module), module.as_dense())
+            prefix = f"{path}." if path else ""
+            state = {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+            state |= {prefix + name: tensor for name, tensor in layer.state_dict(keep_vars=True).items()}
+    return state
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:

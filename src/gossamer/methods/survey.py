@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
 from gossamer.methods.layers import Layer, layers_of
 from gossamer.models.coverage import ON_REQUEST, Left, reason_to_stay_dense, taken_and_left
-from gossamer.models.names import Where, by_layer, chosen
+from gossamer.models.names import Where, chosen
 from gossamer.models.weights import Weight, all_weights
 
 FROZEN = "frozen"
@@ -52,25 +51,10 @@ def survey(model: nn.Module, where: Where = None, *, trained: bool = False) -> S
     reasons = {name: reason_to_leave(weight, trained) for name, weight in weights.items()}
     usual = [n for n, why in reasons.items() if why is None]
     special = [n for n, why in reasons.items() if why in ON_REQUEST]
-    if where is None or callable(where):
-        picked = set(chosen(usual, where))
-    else:
-        picked = {n for glob in ([where] if isinstance(where, str) else where) for n in named(glob, usual, special)}
+    picked = set(chosen(usual, where, special))
     layers = [layer for name, weight in weights.items() if name in picked for layer in layers_of(weight)]
     left = [Left(n, w.shape.numel(), reasons[n] or OTHER) for n, w in weights.items() if n not in picked]
     return Survey(tuple(layers), tuple(left))
-
-
-def named(glob: str, usual: Sequence[str], special: Sequence[str]) -> list[str]:
-    """The weights that a glob matches: usual ones, else those that stay dense unless they are named."""
-    try:
-        return by_layer(glob, usual)
-    except ValueError:
-        try:
-            return by_layer(glob, special)
-        except ValueError:
-            pass
-        raise
 
 
 def reason_to_leave(weight: Weight, trained: bool) -> str | None:

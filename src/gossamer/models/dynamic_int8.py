@@ -20,7 +20,7 @@ from gossamer import native
 from gossamer.kernels.int8.convolution import matrix_of
 from gossamer.kernels.int8.layout import pack_as, usual
 from gossamer.kernels.int8.linear import int8_linear
-from gossamer.kernels.int8.weight import rounded, with_range
+from gossamer.kernels.int8.weight import rounded, with_kernel, with_range
 from gossamer.models.int8_conv import DynamicInt8Conv, is_int8_convolution
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
@@ -154,6 +154,8 @@ def quantized(weight: Weight) -> list[tuple[nn.Module, Int8Layer]]:
     elif inputs_first(first):
         dense, mask = dense.t(), mask.t()
     packed, shape = pack_as(rounded(dense), mask, usual(mask)), (mask.shape[0], mask.shape[1])
+    if is_int8_convolution(first):
+        packed = with_kernel(packed, first.kernel_size, first.groups)
     return [(module, _layer(module, packed, shape).train(module.training)) for module, _ in weight.places]
 
 

@@ -24,7 +24,7 @@ from gossamer.formats.packed import PackedRows
 from gossamer.models.modules import dense_class, held_by, hold_stored
 from gossamer.models.names import Where, chosen, inputs_first
 from gossamer.models.quantized_common import check_tokens, dense_layer, dtype_after, is_transformed, linear_like
-from gossamer.models.surgery import made_sparse, put
+from gossamer.models.surgery import put, put_all
 from gossamer.ops.explain import Explanation
 from gossamer.ops.packed import linear_int8
 
@@ -76,12 +76,17 @@ class Int8Linear(nn.Module):
     @property
     def in_features(self) -> int:
         """Inputs."""
-        return self.weight.shape[0 if self.inputs_first else 1]
+        return self._shape[0 if self.inputs_first else 1]
 
     @property
     def out_features(self) -> int:
         """Outputs."""
-        return self.weight.shape[1 if self.inputs_first else 0]
+        return self._shape[1 if self.inputs_first else 0]
+
+    @property
+    def _shape(self) -> torch.Size:
+        held = held_by(self).get("weight")  # reading the weight itself would build a SparseTensor
+        return self.weight.shape if held is None else held.shape
 
     def explain(self, x: Tensor) -> Explanation:
         """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
@@ -163,23 +168,15 @@ def quantize_weights_(model: nn.Module, where: Where) -> nn.Module:
             f"{type(model).__name__} has no packed linear layer: call gs.pack_ first. It leaves a layer masked if "
             'dense is faster; how="int8" takes such layers too'
         )
-    made: dict[int, Int8Linear] = {}
-    by_weight = {f"{name}.weight" if name else "weight": name for name in layers}
-    for weight_name in chosen(by_weight, where):
-        name = by_weight[weight_name]
-        layer = layers[name]
-        new = made.get(id(layer))
-        if new is None:
-            with torch.no_grad():
-                small = quantize(layer.weight)
-            turned, dtype = inputs_first(layer), layer.weight.dtype
-            new = made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, turned, dtype)
-            new.train(layer.training)
-        if not name:
-            return new
-        put(model, name, new)
-    made_sparse(model)
-    return model
+    made: dict[int, nn.Module] = {}
+    by_weight = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
+    for name in chosen(by_weight, where):
+        layer = by_weight[name]
+        with torch.no_grad():
+            small = quantize(layer.weight)
+        turned, dtype = inputs_first(layer), layer.weight.dtype
+        made[id(layer)] = Int8Linear(small.weight, small.scale, layer.bias, turned, dtype).train(layer.training)
+    return put_all(model, made)
 
 
 def expect_int8(model: nn.Module, names: Iterable[str]) -> dict[str, nn.Module]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from gossamer import native
 from gossamer.kernels.int8.layout import Layout, as_rounded, dense_of, layout_of, pack_as
 from gossamer.kernels.int8.unpack import check, mask_of
-from gossamer.kernels.int8.weight import Range, aligned, parts, range_of, with_range
+from gossamer.kernels.int8.weight import Range, aligned, parts, range_of, with_head_of
 from gossamer.models.quantized_common import dtype_after
 from gossamer.ops.explain import Explanation
 
@@ -111,7 +111,7 @@ class Int8Layer(nn.Module):
 
     def repack(self, layout: Layout) -> None:
         """Convert the bytes to another layout."""
-        self.packed = with_range(pack_as(*as_rounded(self.packed), layout), range_of(self.packed))
+        self.packed = with_head_of(pack_as(*as_rounded(self.packed), layout), self.packed)
 
     def explain(self, x: Tensor) -> Explanation:
         """Return what computes the layer's output, and why, for :func:`gossamer.explain`."""
@@ -133,9 +133,9 @@ class Int8Layer(nn.Module):
         packed = aligned(packed)
         check(packed)
         sizes = parts(packed).sizes
-        if (sizes.rows, sizes.cols) != self.matrix_shape:
-            wanted = "{} x {}".format(*self.matrix_shape)
-            raise ValueError(f"the int8 weight is {sizes.rows} x {sizes.cols}, and the layer {wanted}")
+        if sizes.shape != self.shape:
+            found, wanted = (" x ".join(map(str, shape)) for shape in (sizes.shape, self.shape))
+            raise ValueError(f"the int8 weight is {found}, and that of the layer {wanted}")
 
     def align(self) -> None:
         """Let the bytes begin where the kernels can read them."""

@@ -66,6 +66,15 @@ class SparseModule(nn.Module):
                 said.append(f"{name}={held.format}, {weight.sparsity:.1%} sparse".replace("% sparse", " % sparse"))
         return ", ".join(filter(None, said))
 
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        held = self.__dict__.get("_sparse", {}).get(name)
+        if held is not None and held.is_stored:
+            raise ValueError(
+                f"{name} is stored as {held.format}, and can't be replaced by another parameter: call gs.densify_ "
+                "first, or load the new values with load_state_dict, which keeps the format"
+            )
+        super().register_parameter(name, param)
+
     # -- where torch moves, copies, saves and loads modules
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:

@@ -74,8 +74,10 @@ def _is_layer(module: nn.Module, name: str) -> bool:
     return name == "weight" and (isinstance(module, LAYERS) or inputs_first(module))
 
 
-def chosen(names: Iterable[str], where: Where) -> list[str]:
+def chosen(names: Iterable[str], where: Where, special: Sequence[str] = ()) -> list[str]:
     """Return the names that ``where`` means: None for all, globs of parameter or module names, or a predicate.
+
+    A ``special`` name is meant only by a glob that matches no other.
 
     Examples
     --------
@@ -92,12 +94,12 @@ def chosen(names: Iterable[str], where: Where) -> list[str]:
     if callable(where):
         picked = {n for n in known if where(n)}
     elif isinstance(where, Iterable):
-        picked = {n for glob in ([where] if isinstance(where, str) else where) for n in by_layer(glob, known)}
+        picked = {n for glob in ([where] if isinstance(where, str) else where) for n in named(glob, known, special)}
     else:
         raise TypeError(f"where={where!r} must be a glob of names, several of them, or a function of a name")
     if not picked:
         raise ValueError(f"where={where!r} chooses no weight; {_listed(known)}")
-    return [n for n in known if n in picked]
+    return [n for n in (*known, *special) if n in picked]
 
 
 def by_layer(glob: str, known: Sequence[str]) -> list[str]:
@@ -107,3 +109,15 @@ def by_layer(glob: str, known: Sequence[str]) -> list[str]:
         raise TypeError(f"a weight is given by its name or a glob of names, not by {glob!r} of type {kind}")
     found = [n for n in known if fnmatchcase(n, glob) or fnmatchcase(n.rpartition(".")[0], glob)]
     return found or matching(glob, known, "weight that can be sparse")
+
+
+def named(glob: str, usual: Sequence[str], special: Sequence[str]) -> list[str]:
+    """The weights that a glob matches: usual ones, else those that stay dense unless they are named."""
+    try:
+        return by_layer(glob, usual)
+    except ValueError:
+        try:
+            return by_layer(glob, special)
+        except ValueError:
+            pass
+        raise

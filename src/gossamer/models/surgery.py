@@ -11,9 +11,17 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
 from gossamer.models import hf
-from gossamer.models.coverage import MASKED, ON_REQUEST, PARAMETRIZED, Left, reason_to_stay_dense, taken_and_left
+from gossamer.models.coverage import (
+    EMBEDDING,
+    MASKED,
+    ON_REQUEST,
+    PARAMETRIZED,
+    Left,
+    reason_to_stay_dense,
+    taken_and_left,
+)
 from gossamer.models.experts import as_rows, experts_hold_inputs_first, from_rows, is_experts
-from gossamer.models.names import Where, by_layer, chosen, inputs_first, layer_weights
+from gossamer.models.names import Where, chosen, inputs_first, layer_weights, named
 from gossamer.models.opaque import opaque_weights, release_opaque
 from gossamer.models.weights import Weight, all_weights, check_model, sparse_weights
 from gossamer.ops.sparsify import apply_mask
@@ -35,11 +43,11 @@ def sparsify_(
     """Make the weights of a model sparse, in place.
 
     This includes the weights of linear and convolution layers, and the projections of ``nn.MultiheadAttention``.
-    Embeddings, norms and biases don't change, and neither do depthwise convolutions and an output layer that is tied to
-    an embedding, unless ``where`` or a glob of ``how`` names it. The logger "gossamer" says how much of the model is
-    sparse, and why the rest is not. Patterns read a weight as [outputs, inputs], also if it is stored
-    transposed (Conv1D of transformers). The parameter objects stay the same, so optimizers, tied weights and references
-    keep working. If there is an error, nothing has changed.
+    Norms and biases don't change. Depthwise convolutions and an output layer that is tied to an embedding are included
+    if ``where`` or a glob of ``how`` matches them, embeddings if it matches nothing else. The logger "gossamer" says
+    how much of the model is sparse, and why the rest is not. Patterns read a weight as [outputs, inputs], also if it is
+    stored transposed (Conv1D of transformers). The parameter objects stay the same, so optimizers, tied weights and
+    references keep working. If there is an error, nothing has changed.
 
     Parameters
     ----------
@@ -68,18 +76,20 @@ def sparsify_(
     """
     format = Masked() if format is None else as_format(format)
     weights = layer_weights(model)
+    tables = {n: w for n, w in all_weights(model).items() if reason_to_stay_dense(w) == EMBEDDING}
     if where is None:
         _tell_parametrized(model)
-    if not weights:
+    if not weights and not tables:
         raise ValueError(f"{type(model).__name__} has no layer whose weight can be made sparse (linear or convolution)")
-    names = chosen(weights, where)
+    names = chosen(weights, where, list(tables))
     if where is None and not isinstance(how, Mapping):
-        reasons = {name: reason_to_stay_dense(weights[name]) for name in names}
+        reasons = {name: reason_to_stay_dense(weight) for name, weight in {**weights, **tables}.items()}
         names = [name for name in names if reasons[name] not in ON_REQUEST]
         if not names:
             given = "; ".join(f"{name}: {why}" for name, why in reasons.items())
             raise ValueError(f"every layer stays dense unless it is named by where ({given})")
-    plan = _plan(how, names)
+    plan = _plan(how, names, list(tables) if where is None else [])
+    weights |= tables
     _refuse_foreign(weights, plan)
     made: dict[str, Tensor] = {}
     for sparsifier in dict.fromkeys(plan.values()):
@@ -148,7 +158,7 @@ def _refuse_foreign(weights: Mapping[str, Weight], plan: Mapping[str, Sparsifier
             )
 
 
-def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifier]:
+def _plan(how: How | Mapping[str, How], names: list[str], special: list[str]) -> dict[str, Sparsifier]:
     if not isinstance(how, Mapping):
         if how is None:
             raise ValueError("how=None leaves everything dense; give a pattern such as '90%' or gs.NM(2, 4)")
@@ -158,7 +168,7 @@ def _plan(how: How | Mapping[str, How], names: list[str]) -> dict[str, Sparsifie
     plan: dict[str, Sparsifier | None] = {}
     for glob, rule in how.items():
         sparsifier = None if rule is None else as_sparsifier(rule)
-        for name in by_layer(glob, names):
+        for name in named(glob, names, special):
             plan.setdefault(name, sparsifier)
     return {name: sparsifier for name, sparsifier in plan.items() if sparsifier is not None}
 
@@ -183,10 +193,33 @@ def densify_(model: nn.Module) -> nn.Module:
     return model
 
 
+#: Where torch keeps what users have registered to be called with a module.
+_HOOKS = (
+    "_forward_hooks", "_forward_hooks_with_kwargs", "_forward_hooks_always_called", "_forward_pre_hooks",
+    "_forward_pre_hooks_with_kwargs", "_backward_hooks", "_backward_pre_hooks", "_is_full_backward_hook",
+)  # fmt: skip
+
+
 def put(model: nn.Module, name: str, module: nn.Module) -> None:
-    """Replace a module of a model."""
+    """Replace a module of a model; the hooks that users have registered stay."""
     path, _, last = name.rpartition(".")
+    keep_hooks(model.get_submodule(name), module)
     setattr(model.get_submodule(path), last, module)
+
+
+def keep_hooks(old: nn.Module, new: nn.Module) -> None:
+    """Let the hooks of a module be those of another that takes its place; their handles remove them there, too.
+
+    Examples
+    --------
+    >>> import torch
+    >>> old, new = torch.nn.ReLU(), torch.nn.Tanh()
+    >>> handle = old.register_forward_hook(lambda module, args, out: out + 1)
+    >>> keep_hooks(old, new)
+    >>> new(torch.zeros(1)), handle.remove(), new(torch.zeros(1))
+    (tensor([1.]), None, tensor([0.]))
+    """
+    new.__dict__.update({name: old.__dict__[name] for name in _HOOKS if name in old.__dict__})
 
 
 def put_all(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
@@ -201,6 +234,7 @@ def put_all(model: nn.Module, made: Mapping[int, nn.Module]) -> nn.Module:
     """
     for path, module in list(model.named_modules(remove_duplicate=False)):
         if id(module) in made and not path:
+            keep_hooks(module, made[id(module)])
             return made[id(module)]
         if id(module) in made:
             put(model, path, made[id(module)])

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,6 +52,20 @@ class Sizes(NamedTuple):
     x_scale: int = 0
     """The bits of the float32 scale of activations in a fixed range; 0: each token has its own."""
     x_zero: int = 0
+    kernel_h: int = 0
+    """Of a convolution of two dimensions, else 0. Kernels don't read this and what follows: files need it."""
+    kernel_w: int = 0
+    """Of a convolution, else 0."""
+    channel_groups: int = 0
+    """Of a convolution, else 0."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the weight: that of the matrix, or of a convolution."""
+        if not self.kernel_w:
+            return self.rows, self.cols
+        kernel = (self.kernel_h, self.kernel_w) if self.kernel_h else (self.kernel_w,)
+        return self.rows, self.cols // math.prod(kernel) // self.channel_groups, *kernel
 
     @property
     def groups(self) -> int:
@@ -191,6 +206,7 @@ def check_sizes(sizes: Sizes) -> None:
         raise ValueError(f"masked={sizes.masked} must be 0, or 1 for a dense weight")
     if not 0 <= sizes.x_scale < _INFINITE or 0 < sizes.x_scale < _NORMAL or not 0 <= sizes.x_zero <= LEVELS:
         raise ValueError("the range of activations must have a positive normal scale, and a zero in 0 .. 254")
+    _check_kernel(sizes)
     if sizes.kind in (DENSE, BITMAP):
         return
     if not 1 <= sizes.lines <= 254:
@@ -201,6 +217,14 @@ def check_sizes(sizes: Sizes) -> None:
         blocks = {sizes.tall, sizes.wide} <= {1, 4} and sizes.stride % sizes.wide == sizes.window % sizes.wide == 0
         if not (blocks and 0 < sizes.stride <= sizes.window <= WINDOW):
             raise ValueError(f"{sizes}: tall and wide are 1 or 4, 0 < stride <= window <= {WINDOW}, multiples of wide")
+
+
+def _check_kernel(sizes: Sizes) -> None:
+    height, width, groups = sizes.kernel_h, sizes.kernel_w, sizes.channel_groups
+    if not (height or width or groups):
+        return  # no convolution
+    if min(height, width - 1, groups - 1) < 0 or sizes.rows % groups or sizes.cols % (max(height, 1) * width * groups):
+        raise ValueError(f"a kernel of {height} x {width} in {groups} groups is none of {sizes.rows} x {sizes.cols}")
 
 
 class Range(NamedTuple):
@@ -242,10 +266,39 @@ def range_of(weight: Tensor) -> Range | None:
 
 def with_range(weight: Tensor, x_range: Range | None) -> Tensor:
     """Return the bytes of a weight with another range of activations."""
-    made = weight.clone()
     bits = 0 if x_range is None else int(torch.tensor(x_range.scale, dtype=torch.float32).view(torch.int32))
-    first = 1 + Sizes._fields.index("x_scale")
-    made[:_HEAD_BYTES].view(torch.int64)[first : first + 2] = torch.tensor([bits, x_range.zero if x_range else 0])
+    return _with(weight, x_scale=bits, x_zero=x_range.zero if x_range else 0)
+
+
+def with_kernel(weight: Tensor, kernel: tuple[int, ...], groups: int) -> Tensor:
+    """Return the bytes of a weight as those of a convolution with a kernel of one or two dimensions.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from gossamer.kernels.int8 import pack
+    >>> parts(with_kernel(pack.dense(rounded(torch.ones(4, 18))), (3, 3), 1)).sizes.shape
+    (4, 2, 3, 3)
+    """
+    height, width = (0, *kernel)[-2:]
+    return _with(weight, kernel_h=height, kernel_w=width, channel_groups=groups)
+
+
+def with_head_of(weight: Tensor, other: Tensor) -> Tensor:
+    """Return the bytes of a weight with the range and the kernel of another one."""
+    sizes = parts(other).sizes
+    return _with(weight, **{name: getattr(sizes, name) for name in _BESIDE})
+
+
+#: Fields that don't depend on how values are arranged.
+_BESIDE = ("x_scale", "x_zero", "kernel_h", "kernel_w", "channel_groups")
+
+
+def _with(weight: Tensor, **fields: int) -> Tensor:
+    made = weight.clone()
+    head = made[:_HEAD_BYTES].view(torch.int64)
+    for name, value in fields.items():
+        head[1 + Sizes._fields.index(name)] = value
     return made
 
 

@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from gossamer.kernels.int8.layout import as_rounded, layout_of, pack_as
 from gossamer.kernels.int8.operators import ACTIVATIONS
-from gossamer.kernels.int8.weight import Rounded, range_of, with_range
+from gossamer.kernels.int8.weight import Rounded, range_of, with_head_of
 
 _aten, _ours = torch.ops.aten, torch.ops.gossamer
 _int8 = _ours.int8_linear.default
@@ -109,4 +109,4 @@ def _stacked(weights: list[Tensor]) -> Tensor:
     """Return int8 weights of one layout and range as one, row below row."""
     rounded, masks = zip(*(as_rounded(weight) for weight in weights), strict=True)
     whole = Rounded(torch.cat([r.values for r in rounded]), torch.cat([r.scale for r in rounded]))
-    return with_range(pack_as(whole, torch.cat(masks), layout_of(weights[0])), range_of(weights[0]))
+    return with_head_of(pack_as(whole, torch.cat(masks), layout_of(weights[0])), weights[0])

@@ -36,7 +36,7 @@
 // Unused places have the value 0 and the crd 255 (LOOKUP) or `lines` (LINES).
 //
 // All of a weight is one array of bytes, so that a call has few arguments: sixteen 64-bit numbers, HEAD, kind, rows, cols,
-// lines, stride, tall, wide, window, steps, masked, x_scale, x_zero and three that are 0, then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
+// lines, stride, tall, wide, window, steps, masked, x_scale, x_zero, and what no kernel reads: kernel_h, kernel_w and groups of a convolution. Then scale, sum, pos, crd, line or row, and values, each padded to a multiple of 64 bytes.
 #pragma once
 #include <cstdint>
 
