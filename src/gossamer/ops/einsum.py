@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from gossamer.compiler import NotationError, Statement, parse
 from gossamer.compiler.gpu import kernel as gpu
@@ -96,7 +97,7 @@ def einsum(
     tensor([4., 5.])
     """
     usual = out is None and loops is None and not fill and not beta
-    if usual and torch.compiler.is_dynamo_compiling():
+    if usual and is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
     if usual and (done := last(expression, tensors)) is not None:
         return done

@@ -1,17 +1,19 @@
 """The last call of each expression: a call like it needs no key.
 
-A key of all operands, and looking it up, takes two microseconds; comparing operands with those of the call before takes
-half of that. Here are only calls without gradients whose plan is one step with a small dense result.
+A key of all operands, and looking it up, takes two microseconds. A guard of ``torch.compile`` compares an operand with
+that of the call before in a tenth of one. Here are only calls without gradients whose plan is one step with a small
+dense result.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 
 from gossamer.compiler.run.crossover import setting
@@ -19,63 +21,72 @@ from gossamer.compiler.run.plans import Plan
 from gossamer.core.tensor import SparseTensor
 from gossamer.ops.ready import Ready
 
-_transforms = torch._C._functorch.peek_interpreter_stack
-_plainly = torch._C.DisableTorchFunctionSubclass
-_grad, _STRIDED = torch.is_grad_enabled, torch.strided
+_grad = torch.is_grad_enabled
 _MOST = 256  # expressions
-_TURNS = 64  # calls after which the cache is asked, so that it knows that the plan is used
-_LAST: dict[str, list[Any]] = {}
+_TURNS = 1024  # calls after which the cache is asked, so that it knows that the plan is used
+_LAST: dict[str, Last] = {}
+
+
+class Last(NamedTuple):
+    """A call: its plan, and what the next one is compared with."""
+
+    plan: Callable[[], Plan | None]  # weak: the cache drops a plan when one of its patterns is collected, or for its bytes
+    looks: tuple[tuple[Any, ...], ...]
+    follows: bool  # has an operand a gradient, where gradients are enabled?
+    dense: float | None
+    left: list[None]  # as many as there are calls left
 
 
 def remember(expression: str, tensors: Sequence[Tensor], found: object) -> None:
     """Remember a call that the cache has found."""
     if type(found) is not Ready or type(found.plan) is not Plan or found.plan.shortcut is None:
         return
+    if any(isinstance(t, SparseTensor) and type(t) is not SparseTensor for t in tensors):
+        return
     if len(_LAST) >= _MOST:
         _LAST.clear()
-    looks = tuple(
-        (SparseTensor, id(t._structure), t._values.dtype)
-        if type(t) is SparseTensor
-        else (type(t), t.shape, (t.stride(), t.dtype))
-        for t in tensors
-    )
-    # weak: the cache drops a plan when one of its patterns is collected, or for its bytes
-    _LAST[expression] = [weakref.ref(found.plan), looks, setting(), _TURNS]
+    looks = tuple(map(_look, tensors))
+    follows = any(t.requires_grad for t in tensors)
+    _LAST[expression] = Last(weakref.ref(found.plan), looks, follows, setting(), [None] * _TURNS)
+
+
+def _look(t: Tensor) -> tuple[Any, ...]:
+    """Return the pattern of an operand, a guard of its values, and one of the tensor."""
+    if isinstance(t, SparseTensor):
+        return weakref.ref(t._structure), _guard(t._values), _guard(t)
+    return None, _guard(t), None
+
+
+def _guard(t: Tensor) -> Callable[[Any], bool]:
+    """Return a function that says if another tensor has the same type, device, shape, strides and ``requires_grad``.
+
+    It is False too if torch treats calls in another way than now: a transform, a mode or autocast has a part in them.
+    """
+    check: Callable[[Any], bool] = TensorGuards(t, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    return check
 
 
 def last(expression: str, tensors: Sequence[Any]) -> Tensor | None:
     """Compute a call like the last one of this expression; None if it is not like it."""
     kept = _LAST.get(expression)
-    if kept is None or _transforms() is not None or forward_ad._current_level >= 0:
+    if kept is None:
         return None
-    plan, looks, dense, left = kept
-    plan = plan()
-    if plan is None or left == 0 or dense != setting() or len(looks) != len(tensors):
-        del _LAST[expression]
+    find, looks, follows, dense, left = kept
+    plan, grad = find(), _grad()
+    if plan is None or not left or dense != setting() or len(looks) != len(tensors):
+        _LAST.pop(expression, None)
         return None
-    values = []
-    for t, (kind, first, second) in zip(tensors, looks):  # noqa: B905 - the lengths are equal
-        if type(t) is not kind:
-            return None
-        if kind is SparseTensor:
-            own = t._values
-            if (
-                id(t._structure) != first
-                or own.dtype is not second
-                or type(own) is not Tensor
-                or not own.is_contiguous()
-            ):
+    if (follows and grad) or forward_ad._current_level >= 0:
+        return None
+    base, slots, finish = plan.shortcut  # type: ignore[misc]
+    packed = base.copy()
+    for slot, t, (pattern, same, same_tensor) in zip(slots, tensors, looks):  # noqa: B905 - the lengths are equal
+        if pattern is not None:
+            if type(t) is not SparseTensor or t._structure is not pattern() or (grad and not same_tensor(t)):
                 return None
-            values.append(own)
-        elif t.layout is not _STRIDED or t.shape != first or (t.stride(), t.dtype) != second:
+            t = t._values
+        if not same(t):
             return None
-        else:
-            values.append(t)
-    if _grad():
-        with _plainly():
-            for t in tensors:
-                if t.requires_grad:
-                    return None
-    kept[3] = left - 1
-    out: Tensor = plan.shortcut(values)
-    return out
+        packed[slot] = t.data_ptr()
+    left.pop()
+    return finish(packed, t)
