@@ -8,7 +8,8 @@ dense result.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 
+from gossamer.compiler.run.again import again, packed
 from gossamer.compiler.run.crossover import setting
 from gossamer.compiler.run.plans import Plan
 from gossamer.core.tensor import SparseTensor
@@ -28,33 +30,41 @@ _LAST: dict[str, Last] = {}
 
 
 class Last(NamedTuple):
-    """A call: its plan, and what the next one is compared with."""
+    """A call: its plan, what the next one is compared with, and what computes it."""
 
-    plan: Callable[[], Plan | None]  # weak: the cache drops a plan when one of its patterns is collected, or for its bytes
-    looks: tuple[tuple[Any, ...], ...]
+    plan: Callable[[], Plan | None]  # weak: the cache drops a plan when a pattern is collected, or for its bytes
     follows: bool  # has an operand a gradient, where gradients are enabled?
     dense: float | None
-    left: list[None]  # as many as there are calls left
+    left: Iterator[bool]  # True for each call that is left
+    run: Callable[..., Tensor | None]
+    known: bytes
+    looks: tuple[tuple[Any, ...], ...]
 
 
 def remember(expression: str, tensors: Sequence[Tensor], found: object) -> None:
     """Remember a call that the cache has found."""
-    if type(found) is not Ready or type(found.plan) is not Plan or found.plan.shortcut is None:
+    if type(found) is not Ready or type(found.plan) is not Plan:
         return
-    if any(isinstance(t, SparseTensor) and type(t) is not SparseTensor for t in tensors):
+    plan, run = found.plan, again()
+    known = None if run is None else packed(plan)
+    if run is None or known is None or not all(map(_plain, tensors)):
         return
     if len(_LAST) >= _MOST:
         _LAST.clear()
-    looks = tuple(map(_look, tensors))
-    follows = any(t.requires_grad for t in tensors)
-    _LAST[expression] = Last(weakref.ref(found.plan), looks, follows, setting(), [None] * _TURNS)
+    looks, follows = tuple(map(_look, tensors, plan.value_slots)), any(t.requires_grad for t in tensors)
+    _LAST[expression] = Last(weakref.ref(plan), follows, setting(), repeat(True, _TURNS), run, known, looks)
 
 
-def _look(t: Tensor) -> tuple[Any, ...]:
-    """Return the pattern of an operand, a guard of its values, and one of the tensor."""
+def _plain(t: Tensor) -> bool:
+    """Are the values of an operand in memory as the kernel reads them?"""
+    return not isinstance(t, SparseTensor) or (type(t) is SparseTensor and t._values.is_contiguous())
+
+
+def _look(t: Tensor, slot: int) -> tuple[Any, ...]:
+    """Return the slot of an operand, a guard of it, and if it is sparse its pattern and a guard of its values."""
     if isinstance(t, SparseTensor):
-        return weakref.ref(t._structure), _guard(t._values), _guard(t)
-    return None, _guard(t), None
+        return slot, _guard(t), weakref.ref(t._structure), _guard(t._values)
+    return slot, _guard(t), None, None
 
 
 def _guard(t: Tensor) -> Callable[[Any], bool]:
@@ -62,31 +72,19 @@ def _guard(t: Tensor) -> Callable[[Any], bool]:
 
     It is False too if torch treats calls in another way than now: a transform, a mode or autocast has a part in them.
     """
-    check: Callable[[Any], bool] = TensorGuards(t, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    make: Any = TensorGuards  # torch's stub leaves out that it takes tensors
+    check: Callable[[Any], bool] = make(t, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
     return check
 
 
-def last(expression: str, tensors: Sequence[Any]) -> Tensor | None:
+def last(expression: str, tensors: tuple[Any, ...]) -> Tensor | None:
     """Compute a call like the last one of this expression; None if it is not like it."""
     kept = _LAST.get(expression)
-    if kept is None:
+    if kept is None or forward_ad._current_level >= 0:
         return None
-    find, looks, follows, dense, left = kept
-    plan, grad = find(), _grad()
-    if plan is None or not left or dense != setting() or len(looks) != len(tensors):
+    find, follows, dense, left, run, known, looks = kept
+    plan = find()  # it has the arrays, so it must live until the end
+    if plan is None or dense != setting() or not next(left, False):
         _LAST.pop(expression, None)
         return None
-    if (follows and grad) or forward_ad._current_level >= 0:
-        return None
-    base, slots, finish = plan.shortcut  # type: ignore[misc]
-    packed = base.copy()
-    for slot, t, (pattern, same, same_tensor) in zip(slots, tensors, looks):  # noqa: B905 - the lengths are equal
-        if pattern is not None:
-            if type(t) is not SparseTensor or t._structure is not pattern() or (grad and not same_tensor(t)):
-                return None
-            t = t._values
-        if not same(t):
-            return None
-        packed[slot] = t.data_ptr()
-    left.pop()
-    return finish(packed, t)
+    return None if follows and _grad() else run(known, looks, tensors)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ from gossamer.compiler.run.design import Design
 from gossamer.compiler.run.explained import explained, stored
 from gossamer.compiler.run.flat import flattened
 from gossamer.compiler.run.kernel import kernel
-from gossamer.compiler.run.shortcut import Shortcut, shortcut
+from gossamer.compiler.run.shortcut import shortcut
 from gossamer.compiler.run.tiling import chunks
 from gossamer.formats import Format, Structure
 
@@ -143,7 +143,8 @@ class Plan:
         self.joins = self.parts * math.prod(self.out_shape) * self.dtype.itemsize <= JOINED
         dense = self.out == "dense" and not self.like and self.out_perm is None and (self.parts < 2 or self.joins)
         self.quick = dense and small and self.as_they_are
-        self.shortcut: Shortcut | None = None  # made by the first call: it builds the kernel
+        #: made by the first call: it builds the kernel
+        self.shortcut: Callable[[Sequence[Tensor]], Tensor] | None = None
         self.empty = START[statement.reduce] if (statement := self.statement).reduce in ("top", "bottom") else 0.0
         self.stored = [k for k, arg in enumerate(self.args) if not arg.stride]
         self.out_slot = self.slot[names.OUT]
@@ -165,13 +166,10 @@ class Plan:
                 if not values[k].is_contiguous():
                     break
             else:
-                if self.shortcut is None:
-                    self.shortcut = shortcut(self)
-                base, slots, finish = self.shortcut
-                packed = base.copy()
-                for slot, value in zip(slots, values):  # noqa: B905 - the lengths are right, and asking takes time
-                    packed[slot] = value.data_ptr()
-                return finish(packed, value), None
+                run = self.shortcut
+                if run is None:
+                    run = self.shortcut = shortcut(self)
+                return run(values), None
         pointers, ready = list(self.pointers), self.ready(values)
         for k, slot in enumerate(self.value_slots):
             pointers[slot] = ready[k].data_ptr()
