@@ -117,10 +117,9 @@ def einsum(
             before = None if fill else known(expression, tensors, out)
     if before is not None:
         try:
-            result = before(tensors)
             if out is None:
                 remember(expression, tensors, before)
-            return result
+            return before(tensors)
         except BuildError:
             pass  # a new pattern may need a new kernel, and there may be no compiler any more
     if fill:
@@ -289,6 +288,6 @@ def _computed(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
         for p, t in zip(prepared, tensors, strict=True)
     )
-    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, dtype, form))
+    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, dtype, form, {}))
     result = values if structure is None else build(values, structure)
     return (result if after is None else converted(result, after)), ready if as_they_are else None

@@ -42,8 +42,8 @@ class Last(NamedTuple):
 
 
 def remember(expression: str, tensors: Sequence[Tensor], found: object) -> None:
-    """Remember a call that the cache has found."""
-    if type(found) is not Ready or type(found.plan) is not Plan:
+    """Remember a call that the cache has found, if its plan has run before: a new pattern may never come back."""
+    if type(found) is not Ready or type(found.plan) is not Plan or found.plan.shortcut is None:
         return
     plan, run = found.plan, again()
     known = None if run is None else packed(plan)
