@@ -64,7 +64,20 @@ class Recipe(NamedTuple):
         return new_plan(self.statement, args, dict(self.sizes), self.dtype, self.form, device)
 
 
-class Ready:
+class Kept:
+    """What is kept of a call: a function of its tensors. ``seen`` says if there was another call like it."""
+
+    seen = False
+
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        raise NotImplementedError
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        raise NotImplementedError
+
+
+class Ready(Kept):
     """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
 
     def __init__(self, plan: AnyPlan, recipe: Recipe) -> None:
@@ -85,7 +98,7 @@ class Ready:
         return values if structure is None else SparseTensor(values, structure)
 
 
-class Followed:
+class Followed(Kept):
     """As :class:`Ready`, for a call that autograd follows."""
 
     def __init__(self, ready: Ready) -> None:
@@ -105,7 +118,7 @@ class Followed:
         return result if structure is None else build(result, structure)
 
 
-class ReadyPath:
+class ReadyPath(Kept):
     """Several steps: each a function of operands and results of steps before, by their numbers."""
 
     def __init__(self, steps: Sequence[tuple[Callable[[Sequence[Tensor]], Any], tuple[int, ...]]]) -> None:
@@ -182,12 +195,12 @@ def _looks(expression: str, tensors: Sequence[Tensor], out: Format | None) -> tu
     return tuple(looks)
 
 
-def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Ready | ReadyPath | Followed | None:
+def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Kept | None:
     """Return what was kept for a call like this one, on these patterns or others."""
     key = key_of(expression, tensors, out)
     if not key:
         return None
-    found: Ready | ReadyPath | Followed | None = PLANS.get(key)
+    found: Kept | None = PLANS.get(key)
     if found is not None or key[-1] is not None:
         return found
     recipe: Recipe | None = DESIGNS.get(_looks(expression, tensors, out))
@@ -239,6 +252,6 @@ def _follow(call: Ready | ReadyPath) -> Followed | ReadyPath:
     return ReadyPath([(Followed(step) if isinstance(step, Ready) else step, numbers) for step, numbers in call.steps])
 
 
-def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Ready | ReadyPath | Followed) -> None:
+def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Kept) -> None:
     owners: tuple[Structure, ...] = tuple(t._structure for t in tensors if isinstance(t, SparseTensor))
     PLANS.keep(key, call, owners)

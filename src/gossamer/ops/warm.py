@@ -1,8 +1,8 @@
-"""The last call of each expression: a call like it needs no key.
+"""The last calls: one like them needs no key.
 
 A key of all operands, and looking it up, takes two microseconds. A guard of ``torch.compile`` compares an operand with
-that of the call before in a tenth of one. Here are only calls without gradients whose plan is one step with a small
-dense result.
+that of the call before in a tenth of one. If the result is dense and small, and has no gradient, C code computes it too
+(:mod:`gossamer.compiler.run.again`).
 """
 
 from __future__ import annotations
@@ -20,44 +20,56 @@ from torch.autograd import forward_ad
 from gossamer.compiler.run.again import again, packed
 from gossamer.compiler.run.crossover import setting
 from gossamer.compiler.run.plans import Plan
+from gossamer.core.join import WantsDenseGradient
 from gossamer.core.tensor import SparseTensor
-from gossamer.ops.ready import Ready
+from gossamer.ops.ready import ORDINARY, Kept, Ready
 
 _grad = torch.is_grad_enabled
-_MOST = 256  # expressions
-_TURNS = 1024  # calls after which the cache is asked, so that it knows that the plan is used
-_LAST: dict[str, Last] = {}
+_MOST = 256  # calls
+_TURNS = 256  # turns of a call, after which the cache is asked: it knows then that the plan is used
+_LAST: dict[tuple[Any, ...], Last] = {}
 
 
 class Last(NamedTuple):
-    """A call: its plan, what the next one is compared with, and what computes it."""
+    """A call: its function, what the next one is compared with, and what computes it."""
 
-    plan: Callable[[], Plan | None]  # weak: the cache drops a plan when a pattern is collected, or for its bytes
-    follows: bool  # has an operand a gradient, where gradients are enabled?
+    found: Callable[[], Kept | None]  # weak: the cache drops it when a pattern is collected, or for its bytes
     dense: float | None
-    left: Iterator[bool]  # True for each call that is left
-    run: Callable[..., Tensor | None]
-    known: bytes
+    left: Iterator[bool]  # True for each turn that is left
+    run: Callable[..., Any]
+    known: bytes | None
     looks: tuple[tuple[Any, ...], ...]
 
 
-def remember(expression: str, tensors: Sequence[Tensor], found: object) -> None:
-    """Remember a call that the cache has found, if its plan has run before: a new pattern may never come back."""
-    if type(found) is not Ready or type(found.plan) is not Plan or found.plan.shortcut is None:
+def _place(expression: str, tensors: Sequence[Any]) -> tuple[Any, ...]:
+    """Return where a call is remembered: each pattern of the first operand has its own place."""
+    first = tensors[0] if tensors else None
+    return expression, _grad(), id(first._structure) if type(first) is SparseTensor else 0
+
+
+def remember(expression: str, tensors: Sequence[Tensor], found: Kept) -> None:
+    """Remember a call that the cache has found twice: a new pattern may never come back.
+
+    If there is another one in its place, that one is kept until its turns are over.
+    """
+    if not found.seen:
+        found.seen = True
         return
-    plan, run = found.plan, again()
-    known = None if run is None else packed(plan)
-    if run is None or known is None or not all(map(_plain, tensors)):
+    place, run = _place(expression, tensors), again()
+    if run is None or place in _LAST or not all(type(t) is SparseTensor or type(t) in ORDINARY for t in tensors):
         return
     if len(_LAST) >= _MOST:
         _LAST.clear()
-    looks, follows = tuple(map(_look, tensors, plan.value_slots)), any(t.requires_grad for t in tensors)
-    _LAST[expression] = Last(weakref.ref(plan), follows, setting(), repeat(True, _TURNS), run, known, looks)
+    known, slots = None, [0] * len(tensors)
+    if isinstance(found, Ready) and isinstance(found.plan, Plan) and all(map(_contiguous, tensors)):
+        known, slots = packed(found.plan), found.plan.value_slots
+    looks = tuple(map(_look, tensors, slots))
+    _LAST[place] = Last(weakref.ref(found), setting(), repeat(True, _TURNS), run, known, looks)
 
 
-def _plain(t: Tensor) -> bool:
-    """Are the values of an operand in memory as the kernel reads them?"""
-    return not isinstance(t, SparseTensor) or (type(t) is SparseTensor and t._values.is_contiguous())
+def _contiguous(t: Tensor) -> bool:
+    """Are the values of a sparse operand in memory as the kernel reads them? It knows the strides of dense ones."""
+    return not isinstance(t, SparseTensor) or t._values.is_contiguous()
 
 
 def _look(t: Tensor, slot: int) -> tuple[Any, ...]:
@@ -77,14 +89,21 @@ def _guard(t: Tensor) -> Callable[[Any], bool]:
     return check
 
 
-def last(expression: str, tensors: tuple[Any, ...]) -> Tensor | None:
-    """Compute a call like the last one of this expression; None if it is not like it."""
-    kept = _LAST.get(expression)
+def last(expression: str, tensors: tuple[Any, ...]) -> Any:
+    """Compute a call like one before; None if there is none like it."""
+    place = _place(expression, tensors)
+    kept = _LAST.get(place)
     if kept is None or forward_ad._current_level >= 0:
         return None
-    find, follows, dense, left, run, known, looks = kept
-    plan = find()  # it has the arrays, so it must live until the end
-    if plan is None or dense != setting() or not next(left, False):
-        _LAST.pop(expression, None)
+    find, dense, left, run, known, looks = kept
+    found = find()  # it has the index arrays, so it must live until the end
+    if found is None or dense != setting() or not next(left, False):
+        _LAST.pop(place, None)
         return None
-    return None if follows and _grad() else run(known, looks, tensors)
+    done = run(known, looks, tensors)
+    if known is not None or done is None:
+        return done
+    try:
+        return found(tensors)
+    except WantsDenseGradient:  # that was not asked for before
+        return None

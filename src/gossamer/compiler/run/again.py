@@ -89,14 +89,14 @@ static object *run(const struct known *k, void **arguments) {
   return made;
 }
 
-/* again(known, looks, tensors) -> the result, or None: something is not as before */
+/* again(known or None, looks, tensors) -> the result, or tensors; None: something is not as before */
 static object *again(object *self, object *const *a, long count) {
-  const struct known *k = (const struct known *)PyBytes_AsString(a[0]);
-  const long operands = PyTuple_Size(a[1]);
+  const struct known *k = a[0] == none ? 0 : (const struct known *)PyBytes_AsString(a[0]);
+  const long operands = PyTuple_Size(a[1]), size = k ? 4 + k->arrays : 5;
   object *own[operands + 1], *made = 0;
-  void *arguments[4 + k->arrays];
+  void *arguments[size];
   long n = 0;
-  __builtin_memcpy(arguments, k->arguments, sizeof arguments);
+  if (k) __builtin_memcpy(arguments, k->arguments, sizeof arguments);
   for (; n < operands && operands == PyTuple_Size(a[2]); n++) {
     object *look = PyTuple_GetItem(a[1], n), *at;
     if (!(own[n] = like(look, PyTuple_GetItem(a[2], n)))) break;
@@ -104,7 +104,7 @@ static object *again(object *self, object *const *a, long count) {
     arguments[4 + PyLong_AsUnsignedLongLong(PyTuple_GetItem(look, 0))] = (void *)PyLong_AsUnsignedLongLong(at);
     Py_DecRef(at);
   }
-  if (n == operands && !PyErr_Occurred()) made = run(k, arguments);
+  if (n == operands && !PyErr_Occurred()) made = k ? run(k, arguments) : (Py_IncRef(a[2]), a[2]);
   while (n > 0) Py_DecRef(own[--n]);
   if (made) return made;
   if (PyErr_Occurred()) PyErr_Clear();
@@ -131,7 +131,7 @@ def again() -> Callable[..., Tensor | None] | None:
 
     ``known`` is that of :func:`packed`. A look has the slot of the values among the arrays, a guard of the tensor, and
     for a sparse one its structure, weak, and a guard of its values. The function returns the result, or None if an
-    operand is not like before.
+    operand is not like before. If ``known`` is None, operands are only compared, and the result is ``tensors``.
     """
     if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return None
