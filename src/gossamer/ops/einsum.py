@@ -154,6 +154,8 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     if not tensors:
         raise NotationError(f"{expression!r}: there are no operands")
     operands.check(expression, tensors)
+    if not is_traced(tensors):
+        tensors = [operands.in_memory(t) for t in tensors]
     statement = parse(expression, [t.dim() for t in tensors])
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not is_traced(tensors) else None
     half = None if gpu.on_gpu(tensors[0].device) else half  # a GPU kernel converts while it loads

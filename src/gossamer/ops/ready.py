@@ -153,7 +153,8 @@ def transformed(tensors: Sequence[Any]) -> bool:
 
 
 def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
-    """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it.
+    """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it, or if values are
+    not in memory as their tensor says (:func:`gossamer.ops.operands.check`, :func:`gossamer.ops.operands.in_memory`).
 
     Its last part says which operands autograd follows; None if it follows none.
     """
@@ -163,11 +164,11 @@ def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple
     for t in tensors:
         if isinstance(t, SparseTensor):
             values = t._values
-            if type(values) not in ORDINARY:
+            if type(values) not in ORDINARY or values.is_neg() or values.shape != t._structure.value_shape:
                 return ()
             key += (id(t._structure), values.dtype)
-        elif type(t) in ORDINARY and t.layout is _STRIDED:
-            key += (t.shape, t.stride(), t.dtype)
+        elif type(t) in ORDINARY and t.layout is _STRIDED and not t.is_neg():
+            key += (t.shape, t.stride(), t.dtype, t.device)
         else:
             return ()
     if torch.is_grad_enabled():
@@ -191,7 +192,7 @@ def _looks(expression: str, tensors: Sequence[Tensor], out: Format | None) -> tu
             # equal patterns are computed in other ways
             looks += (s.format, s.shape, s.device, t._values.dtype, next(n for n, p in enumerate(patterns) if p is s))
         else:
-            looks += (t.shape, t.stride(), t.dtype)
+            looks += (t.shape, t.stride(), t.dtype, t.device)
     return tuple(looks)
 
 

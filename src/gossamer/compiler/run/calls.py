@@ -202,7 +202,7 @@ class _Einsum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        call, values, grad = ctx.call, ctx.saved_tensors, grad.contiguous()
+        call, values, grad = ctx.call, ctx.saved_tensors, grad.resolve_neg().contiguous()
         grads = [
             gradient(call, values, grad, ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
             for k in range(len(values))
