@@ -24,9 +24,9 @@ def check(expression: str, tensors: Sequence[object]) -> None:
         if not isinstance(t, Tensor):
             raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
         if isinstance(t, SparseTensor) and type(t._values) is Tensor and not torch.compiler.is_compiling():
-            given, wanted = tuple(t._values.shape), t._structure.value_shape
-            if given != wanted:
-                raise ValueError(f"{expression!r}: the values of {t.format} were resized to {given}, must be {wanted}")
+            shape, wanted = tuple(t._values.shape), t._structure.value_shape
+            if shape != wanted:
+                raise ValueError(f"{expression!r}: the values of {t.format} were resized to {shape}, must be {wanted}")
     kinds = {(t.dtype, t.device) for t in tensors if isinstance(t, Tensor)}
     if len(kinds) > 1:
         given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))

@@ -153,8 +153,10 @@ def transformed(tensors: Sequence[Any]) -> bool:
 
 
 def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
-    """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it, or if values are
-    not in memory as their tensor says (:func:`gossamer.ops.operands.check`, :func:`gossamer.ops.operands.in_memory`).
+    """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it.
+
+    It is empty too if the memory of an operand has other values than its tensor (``operands.check``,
+    ``operands.in_memory``).
 
     Its last part says which operands autograd follows; None if it follows none.
     """

@@ -69,6 +69,14 @@ def test_none_if_an_operand_is_not_like_before():
     assert f(a, x) is not None
 
 
+def test_operands_are_only_compared_without_a_plan():
+    """Slots are not used then: a plan of many arrays, whose result is sparse, once wrote beyond the arguments."""
+    tensors = (matrix(), torch.randn(17))
+    looks = tuple(warm._look(t, 1000) for t in tensors)
+    assert again()(None, looks, tensors) is tensors
+    assert again()(None, looks, tensors[::-1]) is None
+
+
 def test_nothing_is_kept():
     a, x = matrix(), torch.randn(17)
     f = call(plan_of("ij,j->i", [a, x]), a, x)

@@ -92,7 +92,7 @@ static object *run(const struct known *k, void **arguments) {
 /* again(known or None, looks, tensors) -> the result, or tensors; None: something is not as before */
 static object *again(object *self, object *const *a, long count) {
   const struct known *k = a[0] == none ? 0 : (const struct known *)PyBytes_AsString(a[0]);
-  const long operands = PyTuple_Size(a[1]), size = k ? 4 + k->arrays : 5;
+  const long operands = PyTuple_Size(a[1]), size = k ? 4 + k->arrays : 1;
   object *own[operands + 1], *made = 0;
   void *arguments[size];
   long n = 0;
@@ -100,7 +100,7 @@ static object *again(object *self, object *const *a, long count) {
   for (; n < operands && operands == PyTuple_Size(a[2]); n++) {
     object *look = PyTuple_GetItem(a[1], n), *at;
     if (!(own[n] = like(look, PyTuple_GetItem(a[2], n)))) break;
-    if (!(at = PyObject_CallFunctionObjArgs(data_ptr, own[n], (void *)0))) continue;
+    if (!k || !(at = PyObject_CallFunctionObjArgs(data_ptr, own[n], (void *)0))) continue;
     arguments[4 + PyLong_AsUnsignedLongLong(PyTuple_GetItem(look, 0))] = (void *)PyLong_AsUnsignedLongLong(at);
     Py_DecRef(at);
   }
