@@ -16,7 +16,7 @@ from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
 from gossamer.formats import Structure
 
-_SAMPLE = 64  # rows that are looked at; with fewer, their lengths don't matter
+_SAMPLE = 32  # rows that are looked at; with fewer, their lengths don't matter
 _LANES = 8  # terms that are added up together
 LONG = 4096  # turns from which on a sum is made of sums of blocks
 
