@@ -16,7 +16,8 @@ from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
 from gossamer.formats import Structure
 
-_SAMPLE = 32  # rows that are looked at; with fewer, their lengths don't matter
+_SAMPLE = 32  # rows that are looked at
+_FEW = 64  # rows below which their lengths don't matter
 _LANES = 8  # terms that are added up together
 LONG = 4096  # turns from which on a sum is made of sums of blocks
 
@@ -108,7 +109,7 @@ def ragged(pos: Tensor) -> bool:
     (False, True)
     """
     rows = pos.numel() - 1
-    if rows < _SAMPLE or pos.device.type != "cpu":
+    if rows < _FEW or pos.device.type != "cpu":
         return False
     begins = pos.narrow(0, (rows - _SAMPLE) // 2, _SAMPLE + 1).tolist()
     rest = [*map((_LANES - 1).__and__, map(sub, begins[1:], begins))]
