@@ -71,6 +71,43 @@ def small(quick: bool) -> dict[str, Times]:
     }
 
 
+def patterns(quick: bool) -> dict[str, Times]:
+    """Calls on several patterns, and on one that was not seen before; making a tensor of it counts in all of them."""
+    a, *more = [gs.sparsify(torch.randn(1000, 1000), "99.5%", format=gs.CSR()) for _ in range(4)]
+    b, *others = more
+    theirs, another, x = a.to_scipy(), b.to_scipy(), torch.randn(1000)
+
+    def new(t: gs.SparseTensor) -> gs.SparseTensor:
+        s = t.structure
+        return gs.SparseTensor(t.values(), gs.formats.Structure(s.format, s.shape, s.arrays, s.device))
+
+    def in_turn() -> None:
+        for one in (a, b, *others):
+            gs.einsum("ij,j->i", one, x)
+
+    return {
+        "SpMV, 5,000 entries": race(
+            {
+                "new pattern": lambda: gs.einsum("ij,j->i", new(a), x),
+                "known pattern, new tensor": lambda: gs.einsum("ij,j->i", gs.SparseTensor(a.values(), a.structure), x),
+                "known pattern": lambda: gs.einsum("ij,j->i", a, x),
+                "four patterns in turn": in_turn,
+                "making the tensor": lambda: new(a),
+                "scipy": lambda: theirs @ x.numpy(),
+            },
+            quick,
+        ),
+        "ij + ij -> ij, 5,000 entries": race(
+            {
+                "new patterns": lambda: gs.einsum("ij + ij -> ij", new(a), new(b)),
+                "known patterns": lambda: gs.einsum("ij + ij -> ij", a, b),
+                "scipy": lambda: theirs + another,
+            },
+            quick,
+        ),
+    }
+
+
 def gradients(quick: bool) -> dict[str, Times]:
     """SpMM of 8,000 entries with 8 columns, forward and backward."""
     a = gs.sparsify(torch.randn(400, 400), "95%", format=gs.CSR())
@@ -115,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     with gs.dense_from(None):
-        found = small(args.quick) | gradients(args.quick)
+        found = small(args.quick) | patterns(args.quick) | gradients(args.quick)
     for name, times in found.items():
         print(f"{name:30} " + ", ".join(f"{way} {us:.1f} us" for way, us in times.items()))
     if not args.quick:

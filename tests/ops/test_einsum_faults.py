@@ -414,3 +414,54 @@ def test_a_long_sum_of_columns_is_not_added_to_one_place(widths):
     with gs.dense_from(None):
         got = gs.einsum("za,zb->ab", torch.ones(n, widths[0]), gs.SparseTensor(torch.ones(n * widths[1]), b))
     assert got.tolist() == [[float(n)] * widths[1]] * widths[0]
+
+
+def test_an_operand_on_another_device_after_calls_on_this_one():
+    """The key of a repeated call had no device: the kernel read memory that is not there."""
+    a, x = gs.from_dense(torch.eye(5, 4), gs.CSR()), torch.ones(4)
+    for _ in range(3):
+        gs.einsum("ij,j->i", a, x)
+    with pytest.raises(TypeError, match="one device"):
+        gs.einsum("ij,j->i", a, x.to("meta"))
+
+
+def test_values_that_torch_negates_when_it_reads_them():
+    """The imaginary part of a conjugate is a view with a bit that says so: kernels read the memory."""
+    torch.manual_seed(0)
+    a, z = gs.sparsify(torch.randn(5, 4), "50%", format=gs.CSR()), torch.randn(4, dtype=torch.complex64)
+    b = gs.SparseTensor(torch._neg_view(a.values()), a.structure)
+    w, x = torch.nn.Parameter(a), torch.randn(4, requires_grad=True)
+    traced = torch.compile(lambda a, v: gs.einsum("ij,j->i", a, v), backend="aot_eager")
+    for _ in range(5):
+        for v in (z.imag, z.conj().imag):
+            torch.testing.assert_close(gs.einsum("ij,j->i", a, v), a.to_dense() @ v)
+        torch.testing.assert_close(gs.einsum("ij,j->i", b, v), a.to_dense() @ -v)
+        torch.testing.assert_close(traced(a, v), a.to_dense() @ v)
+        arrives = torch._neg_view(torch.ones(5))
+        of_w, of_x = torch.autograd.grad(gs.einsum("ij,j->i", w, x), [w, x], arrives)
+        torch.testing.assert_close(of_x, -a.to_dense().sum(0))
+        torch.testing.assert_close(of_w.to_dense(), -x.detach() * a.mask())
+
+
+def test_values_that_were_resized():
+    """A kernel would read beyond them."""
+    a, x = gs.from_dense(torch.eye(5, 4), gs.CSR()), torch.ones(4)
+    for _ in range(5):
+        gs.einsum("ij,j->i", a, x)
+    a.values().resize_(2)
+    with pytest.raises(ValueError, match=r"resized to \(2,\), must be \(4,\)"):
+        gs.einsum("ij,j->i", a, x)
+
+
+class Named(torch.Tensor):
+    """A subclass that changes nothing."""
+
+
+def test_a_subclass_of_tensor_that_has_memory():
+    """It was taken for a tensor of a trace, whose operator calls einsum, without end."""
+    a, x = gs.from_dense(torch.eye(5, 4), gs.CSR()), torch.ones(4).as_subclass(Named)
+    for _ in range(3):
+        out = gs.einsum("ij,j->i", a, x)
+    assert isinstance(out, Named) and out.tolist() == [1, 1, 1, 1, 0]
+    leaf = torch.ones(4).as_subclass(Named).requires_grad_()
+    assert torch.autograd.grad(gs.einsum("ij,j->i", a, leaf).sum(), leaf)[0].tolist() == [1, 1, 1, 1]

@@ -1,6 +1,7 @@
 """The last call of each expression: whatever differs from it goes the usual way, with the right result."""
 
 import gc
+import itertools
 
 import pytest
 import torch
@@ -98,8 +99,10 @@ def test_the_cache_is_asked_now_and_then(monkeypatch):
     a, x = matrix(), torch.randn(17)
     close(a, x)
     close(a, x)
-    warm._LAST["ij,j->i"][3] = warm._TURNS
-    assert sum(warm.last("ij,j->i", (a, x)) is None for _ in range(warm._TURNS + 1)) == 1
+    close(a, x)
+    place = warm._place("ij,j->i", (a, x))
+    warm._LAST[place] = warm._LAST[place]._replace(left=itertools.repeat(True, 3))
+    assert sum(warm.last("ij,j->i", (a, x)) is None for _ in range(4)) == 1
     monkeypatch.setattr(warm, "_MOST", 2)
     for letter in "klmnop":
         for _ in range(3):
@@ -121,3 +124,50 @@ def test_sums_of_one_pattern():
     b = gs.SparseTensor(b.values(), a.structure)
     for _ in range(3):
         torch.testing.assert_close(gs.einsum("ij,ij->", a, b), (a.to_dense() * b.to_dense()).sum())
+
+
+def test_patterns_and_shapes_in_turn():
+    """Each pattern is remembered; of several shapes one is, and calls with another do not take its place each time."""
+    matrices, x = [matrix(seed) for seed in range(3)], torch.randn(17)
+    for _ in range(4):
+        for a in matrices:
+            close(a, x)
+    assert all(warm.last("ij,j->i", (a, x)) is not None for a in matrices)
+    wide, narrow = torch.randn(17, 5), torch.randn(17, 2)
+    for _ in range(4):
+        close(matrices[0], wide, "ij,jk->ik")
+        close(matrices[0], narrow, "ij,jk->ik")
+    known = [warm.last("ij,jk->ik", (matrices[0], y)) is not None for y in (wide, narrow)]
+    assert sorted(known) == [False, True]
+
+
+def test_gradients_are_remembered_too():
+    a, d = matrix(), torch.randn(13, 5)
+    x = torch.randn(17, 5, requires_grad=True)
+    for _ in range(4):
+        gs.einsum("ij,jk->ik", a, x)
+    out = warm.last("ij,jk->ik", (a, x))
+    assert out.requires_grad and warm.last("ij,jk->ik", (a, x.detach())) is None
+    torch.testing.assert_close(torch.autograd.grad(out, x, d)[0], a.to_dense().t() @ d)
+    with torch.no_grad():
+        assert not gs.einsum("ij,jk->ik", a, x).requires_grad
+    again = torch.autograd.grad(gs.einsum("ij,jk->ik", a, x), x, d, create_graph=False)[0]
+    torch.testing.assert_close(again, a.to_dense().t() @ d)
+
+
+def test_a_gradient_that_is_wanted_at_every_position_from_now_on():
+    w, x = torch.nn.Parameter(matrix()), torch.randn(17, 3)
+    for _ in range(4):
+        gs.einsum("ij,jk->ik", w, x).sum().backward()
+    w.grad = None
+    w.grad_format = gs.Dense()
+    gs.einsum("ij,jk->ik", w, x).sum().backward()
+    grad = w.grad.to_dense() if isinstance(w.grad, gs.SparseTensor) else w.grad
+    torch.testing.assert_close(grad, x.sum(1).expand(13, 17))
+
+
+def test_one_operand_twice():
+    a = matrix()
+    for _ in range(4):
+        torch.testing.assert_close(gs.einsum("ij,ij->", a, a), a.to_dense().square().sum())
+    assert warm.last("ij,ij->", (a, a)) is not None

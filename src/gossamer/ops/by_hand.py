@@ -47,7 +47,7 @@ def by_hand(expression: str, tensors: Sequence[Tensor], out: Format | None, loop
     result = values.to(call.result) if structure is None else build(values.to(call.result), structure)
     result = result if call.after is None else converted(result, call.after)
     if key and call.as_they_are and not half and call.after is None:
-        recipe = Recipe(call.statement, tuple(p.vars for p in call.prepared), call.sizes, values.dtype, call.form)
+        recipe = Recipe(call.statement, tuple(p.vars for p in call.prepared), call.sizes, values.dtype, call.form, {})
         PLANS.keep(key, Ready(plan, recipe), tuple(t._structure for t in tensors if isinstance(t, SparseTensor)))
     return result.to(half) if half else result
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from gossamer.compiler import NotationError, Statement, parse
 from gossamer.compiler.gpu import kernel as gpu
@@ -96,7 +97,7 @@ def einsum(
     tensor([4., 5.])
     """
     usual = out is None and loops is None and not fill and not beta
-    if usual and torch.compiler.is_dynamo_compiling():
+    if usual and is_dynamo_compiling():
         return torch.einsum(expression, *tensors)  # one call in the graph instead of all the code below
     if usual and (done := last(expression, tensors)) is not None:
         return done
@@ -116,10 +117,9 @@ def einsum(
             before = None if fill else known(expression, tensors, out)
     if before is not None:
         try:
-            result = before(tensors)
             if out is None:
                 remember(expression, tensors, before)
-            return result
+            return before(tensors)
         except BuildError:
             pass  # a new pattern may need a new kernel, and there may be no compiler any more
     if fill:
@@ -154,6 +154,8 @@ def _einsum(expression: str, tensors: Sequence[Tensor], out: Format | None) -> A
     if not tensors:
         raise NotationError(f"{expression!r}: there are no operands")
     operands.check(expression, tensors)
+    if not is_traced(tensors):
+        tensors = [operands.in_memory(t) for t in tensors]
     statement = parse(expression, [t.dim() for t in tensors])
     half = tensors[0].dtype if tensors[0].dtype in _HALF and not is_traced(tensors) else None
     half = None if gpu.on_gpu(tensors[0].device) else half  # a GPU kernel converts while it loads
@@ -288,6 +290,6 @@ def _computed(
         (p.values.dtype == t.dtype == values.dtype) if p.structure is not None else p.values is t
         for p, t in zip(prepared, tensors, strict=True)
     )
-    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, dtype, form))
+    ready = Ready(plan, Recipe(inner, tuple(p.vars for p in prepared), sizes, dtype, form, {}))
     result = values if structure is None else build(values, structure)
     return (result if after is None else converted(result, after)), ready if as_they_are else None

@@ -13,20 +13,39 @@ from gossamer.compiler.gpu import kernel as gpu
 from gossamer.compiler.language.tree import Op, Tree, operand_name
 from gossamer.compiler.run.calls import Prepared
 from gossamer.compiler.run.infer import infer
-from gossamer.core.join import values_of
+from gossamer.core.join import build, values_of
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Format
 
 
 def check(expression: str, tensors: Sequence[object]) -> None:
-    """Raise TypeError unless these are tensors of one type on one device."""
+    """Raise TypeError unless these are tensors of one type on one device; ValueError if values were resized."""
     for t in tensors:
         if not isinstance(t, Tensor):
             raise TypeError(f"{expression!r}: operands must be tensors, not {type(t).__name__}")
+        if isinstance(t, SparseTensor) and type(t._values) is Tensor and not torch.compiler.is_compiling():
+            shape, wanted = tuple(t._values.shape), t._structure.value_shape
+            if shape != wanted:
+                raise ValueError(f"{expression!r}: the values of {t.format} were resized to {shape}, must be {wanted}")
     kinds = {(t.dtype, t.device) for t in tensors if isinstance(t, Tensor)}
     if len(kinds) > 1:
         given = ", ".join(f"{str(d)[6:]} on {device}" for d, device in sorted(kinds, key=str))
         raise TypeError(f"{expression!r}: operands must have one type and one device, not {given}")
+
+
+def in_memory(t: Tensor) -> Tensor:
+    """Return a tensor whose memory has its values: kernels do not see that torch negates them when it reads.
+
+    Examples
+    --------
+    >>> import torch
+    >>> x = torch.tensor([1 + 2j]).conj().imag
+    >>> x.is_neg(), in_memory(x).is_neg(), in_memory(x).tolist()
+    (True, False, [-2.0])
+    """
+    if isinstance(t, SparseTensor):
+        return build(values_of(t).resolve_neg(), t.structure) if t._values.is_neg() else t
+    return t.resolve_neg() if t.is_neg() else t
 
 
 def sizes_of(expression: str, statement: Statement, tensors: Sequence[Tensor]) -> dict[str, int]:

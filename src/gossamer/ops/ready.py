@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +24,7 @@ from gossamer.formats import Format, Structure
 _transforms, _wrapped = torch._C._functorch.peek_interpreter_stack, torch._C._functorch.is_functorch_wrapped_tensor
 ORDINARY = (Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
+_TEMPLATES = 64  # of a recipe, at most
 _FEW = 1 << 20  # rows of a sparse result whose format does not depend on the number of entries
 
 
@@ -35,6 +36,7 @@ class Recipe(NamedTuple):
     sizes: dict[str, int]
     dtype: torch.dtype
     form: str | int | Format
+    templates: dict[Hashable, Template]  # by what they depend on besides
 
     def general(self, plain: bool) -> bool:
         """Does the form of the result follow from formats and shapes alone? ``plain``: an operand is stored dense."""
@@ -62,7 +64,20 @@ class Recipe(NamedTuple):
         return new_plan(self.statement, args, dict(self.sizes), self.dtype, self.form, device)
 
 
-class Ready:
+class Kept:
+    """What is kept of a call: a function of its tensors. ``seen`` says if there was another call like it."""
+
+    seen = False
+
+    def nbytes(self) -> int:
+        """Bytes that it keeps."""
+        raise NotImplementedError
+
+    def __call__(self, tensors: Sequence[Tensor]) -> Any:
+        raise NotImplementedError
+
+
+class Ready(Kept):
     """A plan that takes the tensors of a call as they are: the short way for a call like one before."""
 
     def __init__(self, plan: AnyPlan, recipe: Recipe) -> None:
@@ -83,7 +98,7 @@ class Ready:
         return values if structure is None else SparseTensor(values, structure)
 
 
-class Followed:
+class Followed(Kept):
     """As :class:`Ready`, for a call that autograd follows."""
 
     def __init__(self, ready: Ready) -> None:
@@ -103,7 +118,7 @@ class Followed:
         return result if structure is None else build(result, structure)
 
 
-class ReadyPath:
+class ReadyPath(Kept):
     """Several steps: each a function of operands and results of steps before, by their numbers."""
 
     def __init__(self, steps: Sequence[tuple[Callable[[Sequence[Tensor]], Any], tuple[int, ...]]]) -> None:
@@ -140,6 +155,9 @@ def transformed(tensors: Sequence[Any]) -> bool:
 def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple[Any, ...]:
     """The key under which the plan of a call is kept; empty if a transform or a trace has a part in it.
 
+    It is empty too if the memory of an operand has other values than its tensor (``operands.check``,
+    ``operands.in_memory``).
+
     Its last part says which operands autograd follows; None if it follows none.
     """
     if (forward_ad._current_level >= 0 or _transforms() is not None) and transformed(tensors):
@@ -148,11 +166,11 @@ def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple
     for t in tensors:
         if isinstance(t, SparseTensor):
             values = t._values
-            if type(values) not in ORDINARY:
+            if type(values) not in ORDINARY or values.is_neg() or values.shape != t._structure.value_shape:
                 return ()
             key += (id(t._structure), values.dtype)
-        elif type(t) in ORDINARY and t.layout is _STRIDED:
-            key += (t.shape, t.stride(), t.dtype)
+        elif type(t) in ORDINARY and t.layout is _STRIDED and not t.is_neg():
+            key += (t.shape, t.stride(), t.dtype, t.device)
         else:
             return ()
     if torch.is_grad_enabled():
@@ -165,40 +183,43 @@ def key_of(expression: str, tensors: Sequence[Any], out: Format | None) -> tuple
     return (*key, None)
 
 
-def _looks(key: tuple[Any, ...], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """The key with formats, shapes and devices in the place of patterns."""
-    structures = [t._structure for t in tensors if isinstance(t, SparseTensor)]
-    patterns = [id(s) for s in structures]
-    looks: list[Any] = [(s.format, s.shape, s.device) for s in structures]
-    looks += [patterns.index(pattern) for pattern in patterns]  # equal patterns are computed in other ways
-    return ("recipe", *(part for part in key if part not in patterns), *looks)
+def _looks(expression: str, tensors: Sequence[Tensor], out: Format | None) -> tuple[Any, ...]:
+    """Return a key with formats, shapes and devices in the place of patterns."""
+    looks: list[Any] = [expression, out, setting()]
+    patterns: list[Structure] = []
+    for t in tensors:
+        if isinstance(t, SparseTensor):
+            s = t._structure
+            patterns.append(s)
+            # equal patterns are computed in other ways
+            looks += (s.format, s.shape, s.device, t._values.dtype, next(n for n, p in enumerate(patterns) if p is s))
+        else:
+            looks += (t.shape, t.stride(), t.dtype, t.device)
+    return tuple(looks)
 
 
-def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Ready | ReadyPath | Followed | None:
+def known(expression: str, tensors: Sequence[Tensor], out: Format | None) -> Kept | None:
     """Return what was kept for a call like this one, on these patterns or others."""
     key = key_of(expression, tensors, out)
     if not key:
         return None
-    found: Ready | ReadyPath | Followed | None = PLANS.get(key)
+    found: Kept | None = PLANS.get(key)
     if found is not None or key[-1] is not None:
         return found
-    looks = _looks(key, tensors)
-    recipe: Recipe | None = DESIGNS.get(looks)
-    if recipe is None:
-        return None
-    plan = _planned(looks, recipe, tensors)
-    if plan is None:
+    recipe: Recipe | None = DESIGNS.get(_looks(expression, tensors, out))
+    plan = None if recipe is None else _planned(recipe, tensors)
+    if recipe is None or plan is None:
         return None
     found = Ready(plan, recipe)
     _keep(key, tensors, found)
     return found
 
 
-def _planned(looks: tuple[Any, ...], recipe: Recipe, tensors: Sequence[Tensor]) -> AnyPlan | None:
+def _planned(recipe: Recipe, tensors: Sequence[Tensor]) -> AnyPlan | None:
     """Return the plan of a recipe for these patterns; None if torch's dense kernels are faster."""
     structures = [t._structure if isinstance(t, SparseTensor) else None for t in tensors]
-    key = ("template", looks, look(structures, bool(recipe.statement.summed)))
-    known: Template | None = DESIGNS.get(key)
+    key = look(structures, bool(recipe.statement.summed))
+    known = recipe.templates.get(key)
     plan: AnyPlan | None = None if known is None else known.plan_for(structures)
     if plan is not None:
         return plan
@@ -208,7 +229,9 @@ def _planned(looks: tuple[Any, ...], recipe: Recipe, tensors: Sequence[Tensor]) 
         return None
     made = template(plan, args) if isinstance(plan, Plan) else None
     if made is not None:
-        DESIGNS.keep(key, made)
+        if len(recipe.templates) >= _TEMPLATES:
+            recipe.templates.clear()
+        recipe.templates[key] = made
     return plan
 
 
@@ -222,7 +245,7 @@ def keep(expression: str, tensors: Sequence[Tensor], out: Format | None, call: R
         return
     _keep(key, tensors, call)
     if isinstance(call, Ready) and call.general(tensors):
-        DESIGNS.keep(_looks(key, tensors), call.recipe)
+        DESIGNS.keep(_looks(expression, tensors, out), call.recipe)
 
 
 def _follow(call: Ready | ReadyPath) -> Followed | ReadyPath:
@@ -232,6 +255,6 @@ def _follow(call: Ready | ReadyPath) -> Followed | ReadyPath:
     return ReadyPath([(Followed(step) if isinstance(step, Ready) else step, numbers) for step, numbers in call.steps])
 
 
-def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Ready | ReadyPath | Followed) -> None:
+def _keep(key: tuple[Any, ...], tensors: Sequence[Tensor], call: Kept) -> None:
     owners: tuple[Structure, ...] = tuple(t._structure for t in tensors if isinstance(t, SparseTensor))
     PLANS.keep(key, call, owners)

@@ -28,7 +28,7 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense, Format, Structure, as_format
 from gossamer.kernels.csr.operators import _library
 from gossamer.native import BuildError
-from gossamer.ops.ready import transformed
+from gossamer.ops.ready import ORDINARY, transformed
 
 _ARGUMENTS = "str expression, str[] formats, int[] sizes, Tensor[] tensors"
 _library.define(f"einsum({_ARGUMENTS}) -> Tensor")
@@ -132,7 +132,8 @@ def _sizes(prepared: Sequence[Prepared]) -> dict[str, int]:
 
 
 def _run(expression: str, formats: Sequence[str], sizes: Sequence[int], tensors: Sequence[Tensor]) -> Tensor:
-    _, prepared = _operands(expression, formats, sizes, tensors)
+    plain = [t if type(t) in ORDINARY else t.as_subclass(Tensor) for t in tensors]  # a subclass with memory of its own
+    _, prepared = _operands(expression, formats, sizes, plain)
     given = [p.values if p.structure is None else SparseTensor(p.values, p.structure) for p in prepared]
     with torch.no_grad():
         result = _einsum()(expression, *given)
@@ -166,10 +167,10 @@ def _run_grad(
     out: str | int = form if isinstance(form, int) else "dense"
     call = Call(statement, prepared, _sizes(prepared), out)
     structure = prepared[form].structure if isinstance(form, int) else None
-    values = [p.values for p in prepared]
+    values = [p.values.resolve_neg() for p in prepared]
     try:
         with torch.no_grad():
-            found = gradient(call, values, grad.contiguous(), structure, operand)
+            found = gradient(call, values, grad.resolve_neg().contiguous(), structure, operand)
     except (BuildError, NoKernelError):
         found = _gradient_by_autograd(expression, prepared, grad, operand)
     return found.to(dtype).view(prepared[operand].values.shape)

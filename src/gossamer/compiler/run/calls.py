@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -90,18 +91,15 @@ class Call:
 
 
 class KnownGradient(NamedTuple):
-    """A gradient that was computed before: the key of its plan, its operands after what arrives, and a factor."""
+    """A gradient that was computed before: its plan, its operands after what arrives, and a factor."""
 
-    key: tuple[Any, ...]
+    plan: Callable[[], AnyPlan | None]  # weak: it is in the cache, which may drop it
     chosen: tuple[int, ...]
     factor: float
 
 
 class Known:
-    """What is the same in all calls on the same patterns: the plan, and under which keys plans of gradients are kept.
-
-    The plans of gradients are in the cache, which may drop them.
-    """
+    """What is the same in all calls on the same patterns: the plan, and those of gradients."""
 
     def __init__(self, plan: AnyPlan, statement: Statement, sizes: dict[str, int]) -> None:
         self.plan, self.statement, self.sizes = plan, statement, sizes
@@ -124,21 +122,7 @@ class KnownCall:
 def followed(known: Known, values: Sequence[Tensor], structures: Sequence[Structure | None]) -> Any:
     """Run a known plan, differentiably; return values and structure of the result."""
     call = KnownCall(known, structures)
-    return _Einsum.apply(call, *values), call.structure
-
-
-def plan_key(
-    statement: Statement,
-    args: Sequence[Arg],
-    sizes: dict[str, int],
-    dtype: torch.dtype,
-    out: str | int | Format,
-    device: torch.device,
-    loops: Loops | None = None,
-) -> tuple[Any, ...]:
-    """Return the key under which the plan of a statement on these operands is kept."""
-    operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
-    return ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device, loops)
+    return _apply(call, *values), call.structure
 
 
 def plan_for(
@@ -151,7 +135,8 @@ def plan_for(
     loops: Loops | None = None,
 ) -> AnyPlan:
     """Return the plan for a statement on these operands; it is kept as long as their structures live."""
-    key = plan_key(statement, args, sizes, dtype, out, device, loops)
+    operands_key = tuple((id(a.structure) if a.structure is not None else (a.shape, a.stride)) for a in args)
+    key = ("plan", statement, operands_key, dtype, out, tuple(sorted(sizes.items())), device, loops)
     owners = tuple(a.structure for a in args if a.structure is not None)
     found: AnyPlan = PLANS.cached(key, lambda: new_plan(statement, args, sizes, dtype, out, device, loops), owners)
     return found
@@ -217,12 +202,16 @@ class _Einsum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        call, values, grad = ctx.call, ctx.saved_tensors, grad.contiguous()
+        call, values, grad = ctx.call, ctx.saved_tensors, grad.resolve_neg().contiguous()
         grads = [
             gradient(call, values, grad, ctx.structure, k) if ctx.needs_input_grad[k + 1] else None
             for k in range(len(values))
         ]
         return (None, *grads)
+
+
+#: As ``_Einsum.apply``, without its question for transforms of ``torch.func``, which known calls have no part in.
+_apply: Callable[..., Tensor] = super(torch.autograd.Function, _Einsum).apply
 
 
 class Backward(NamedTuple):
@@ -268,8 +257,8 @@ def gradient(
     factor = _factor(s, step, call.sizes, k)
     if known is not None:
         args = [p.arg() for p in prepared]
-        key = plan_key(step.statement, args, call.sizes, grad.dtype, step.out, grad.device)
-        known.gradients[k] = KnownGradient(key, step.chosen, factor)
+        plan = plan_for(step.statement, args, call.sizes, grad.dtype, step.out, grad.device)
+        known.gradients[k] = KnownGradient(weakref.ref(plan), step.chosen, factor)
     return made if factor == 1 else made * factor
 
 
@@ -285,7 +274,7 @@ def _known_gradient(known: Known, values: Sequence[Tensor], grad: Tensor, k: int
     found = known.gradients.get(k)
     if found is None or torch.is_grad_enabled():
         return None
-    plan: AnyPlan | None = PLANS.get(found.key)
+    plan = found.plan()
     if plan is None:
         return None
     made, _ = plan([grad, *(values[j] for j in found.chosen)])

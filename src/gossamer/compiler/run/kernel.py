@@ -34,8 +34,8 @@ class Kernel:
         self.nest: Nest = lowering.nest()
         #: does it write every place of its output, so that this needs no zeros before?
         self.covers = lowering.covers and bool(self.nest.body)
-        self.pointers = struct.Struct(f"{len(self.nest.arrays)}Q").pack  # faster than an array of ctypes
-        self.packed = struct.Struct(f"{4 + len(self.nest.arrays)}Q").pack
+        self.pointers = struct.Struct(f"{len(self.nest.arrays)}N").pack  # faster than an array of ctypes
+        self.packed = struct.Struct(f"{4 + len(self.nest.arrays)}N").pack
         self.pool = runtime.pool()
 
     @property

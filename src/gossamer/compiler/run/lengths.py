@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import ne, sub
 from typing import NamedTuple
 
 from torch import Tensor
@@ -13,7 +16,7 @@ from gossamer.compiler.language.tree import Tree
 from gossamer.compiler.run.views import View
 from gossamer.formats import Structure
 
-_SAMPLE = 1024  # rows that are looked at
+_SAMPLE = 32  # rows that are looked at
 _FEW = 64  # rows below which their lengths don't matter
 _LANES = 8  # terms that are added up together
 LONG = 4096  # turns from which on a sum is made of sums of blocks
@@ -28,7 +31,7 @@ class Sums(NamedTuple):
 
     def long(self, views: Sequence[View | None]) -> bool:
         """May one have so many terms that it must be made of blocks?"""
-        return self.terms(views) > LONG
+        return math.prod(self.sizes.values()) > LONG and self.terms(views) > LONG
 
     def terms(self, views: Sequence[View | None]) -> int:
         """Return how many terms a sum has, at most."""
@@ -41,9 +44,7 @@ class Sums(NamedTuple):
 def longest(tree: Tree, walks: Sequence[tuple[View, Sequence[str]] | None], sizes: Mapping[str, int]) -> int:
     """Return how many terms a sum over these indices has, at most. ``walks``: each operand's view, and its loops."""
     stacks = frozenset(k for k, walk in enumerate(walks) if walk is not None)
-    points = needed(tree, stacks)
-    factors = frozenset.intersection(*points) if points else frozenset()
-    total = 1
+    factors, total = _factors(tree, stacks), 1
     for v, size in sizes.items():
         widths = {}
         for k in stacks:
@@ -54,6 +55,13 @@ def longest(tree: Tree, walks: Sequence[tuple[View, Sequence[str]] | None], size
             size = min(size, *(widths[k] for k in factors & widths.keys()))
         total *= max(size, 1)
     return total
+
+
+@lru_cache(maxsize=1024)
+def _factors(tree: Tree, stacks: frozenset[int]) -> frozenset[int]:
+    """Return the operands without whose entries the tree is zero."""
+    points = needed(tree, stacks)
+    return frozenset.intersection(*points) if points else frozenset()
 
 
 def widest(view: View, n: int) -> int:
@@ -76,7 +84,7 @@ def widest(view: View, n: int) -> int:
 
 
 def uneven(structure: Structure) -> bool:
-    """Do the rows of a structure differ in length (:func:`ragged`)? It is kept with the structure.
+    """Do the rows of a structure differ in length (:func:`ragged`)?
 
     Examples
     --------
@@ -85,13 +93,14 @@ def uneven(structure: Structure) -> bool:
     False
     """
     pos = structure.arrays.get(f"pos{len(structure.format.stack(len(structure.shape))) - 1}")
-    return pos is not None and bool(structure.cached("uneven", lambda: ragged(pos)))
+    return pos is not None and ragged(pos)
 
 
 def ragged(pos: Tensor) -> bool:
     """Do rows differ in how many of their entries fill no vector, so often that no branch can be predicted?
 
-    Rows in the middle are looked at, not all: a new pattern should cost little.
+    A few rows in the middle are looked at, in Python: five operators of torch take twice as long, and a new pattern
+    should cost little.
 
     Examples
     --------
@@ -102,5 +111,6 @@ def ragged(pos: Tensor) -> bool:
     rows = pos.numel() - 1
     if rows < _FEW or pos.device.type != "cpu":
         return False
-    rest = pos.narrow(0, max(rows - _SAMPLE, 0) // 2, min(rows, _SAMPLE) + 1).diff().bitwise_and_(_LANES - 1)
-    return 4 * int((rest[1:] != rest[:-1]).sum()) > rest.numel()
+    begins = pos.narrow(0, (rows - _SAMPLE) // 2, _SAMPLE + 1).tolist()
+    rest = [*map((_LANES - 1).__and__, map(sub, begins[1:], begins))]
+    return 4 * sum(map(ne, rest, rest[1:])) > _SAMPLE

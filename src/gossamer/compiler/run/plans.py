@@ -143,9 +143,8 @@ class Plan:
         self.joins = self.parts * math.prod(self.out_shape) * self.dtype.itemsize <= JOINED
         dense = self.out == "dense" and not self.like and self.out_perm is None and (self.parts < 2 or self.joins)
         self.quick = dense and small and self.as_they_are
-        self.shortcut: Callable[[Sequence[Tensor]], Tensor] | None = (
-            None  # made by the first call: it builds the kernel
-        )
+        #: made by the first call: it builds the kernel
+        self.shortcut: Callable[[Sequence[Tensor]], Tensor] | None = None
         self.empty = START[statement.reduce] if (statement := self.statement).reduce in ("top", "bottom") else 0.0
         self.stored = [k for k, arg in enumerate(self.args) if not arg.stride]
         self.out_slot = self.slot[names.OUT]

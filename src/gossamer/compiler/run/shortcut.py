@@ -8,31 +8,37 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from gossamer.compiler.run.args import strides_in
+
 if TYPE_CHECKING:
     from gossamer.compiler.run.plans import Plan
+
+_FIRST = 4  # arguments before the arrays: pool, threads, chunks, sizes
 
 
 def shortcut(plan: Plan) -> Callable[[Sequence[Tensor]], Tensor]:
     """Return a function of the values. All that it needs is in local variables: looking it up takes a microsecond."""
-    kernel, dtype, empty = plan.kernel, plan.dtype, None if plan.kernel.covers else plan.empty
-    pack, fill, pool, sizes, parts = kernel.packed, kernel.fill, kernel.pool, plan.sizes_at, plan.parts
-    base, slots, out_slot, shape = plan.pointers, plan.value_slots, plan.out_slot, plan.out_shape
+    kernel, empty, parts = plan.kernel, None if plan.kernel.covers else plan.empty, plan.parts
+    pack, fill = kernel.packed, kernel.fill
+    base = [kernel.pool, 1, parts or 4, plan.sizes_at, *plan.pointers]
+    slots, out_slot = [_FIRST + slot for slot in plan.value_slots], _FIRST + plan.out_slot
+    shape, strides = plan.out_shape, strides_in(plan.out_shape, range(len(plan.out_shape)))
     alone, most, get_num_threads = plan.alone, plan.threads, torch.get_num_threads
-    like = shape or ((),)  # sizes one by one are read faster than a tuple of them
 
     def run(values: Sequence[Tensor]) -> Tensor:
-        pointers, first = base.copy(), values[0]
+        packed = base.copy()
         for slot, value in zip(slots, values):  # noqa: B905 - the lengths are right, and asking takes time
-            pointers[slot] = value.data_ptr()
-        if first.dtype is dtype:
-            out = first.new_empty(*like)  # half the time of torch.empty
-        else:
-            out = torch.empty(shape, dtype=dtype)
-        if empty is not None:
+            packed[slot] = value.data_ptr()
+        out = value.new_empty_strided(shape, strides)  # half the time of torch.empty
+        if empty == 0:
+            out.zero_()  # half the time of fill_
+        elif empty is not None:
             out.fill_(empty)
-        pointers[out_slot] = out.data_ptr()
-        threads = 1 if alone else min(get_num_threads(), most)
-        fill(pack(pool, threads, parts or 4 * threads, sizes, *pointers))
+        packed[out_slot] = out.data_ptr()
+        if not alone:
+            packed[1] = threads = min(get_num_threads(), most)
+            packed[2] = parts or 4 * threads
+        fill(pack(*packed))
         return out
 
     return run

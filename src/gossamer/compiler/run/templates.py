@@ -6,7 +6,6 @@ look up its arrays, which takes a tenth of the time of planning.
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
@@ -47,7 +46,7 @@ class Template:
     """A plan without index arrays."""
 
     def __init__(self, plan: Plan, args: Sequence[Arg]) -> None:
-        own = copy.copy(plan)
+        own = _copied(plan)
         own.keep, own.arrays, own.places, own.pattern, own.kept = [], {}, None, None, 0
         own.shortcut = None  # it has the pointers of the plan
         own.views = [None if v is None else v._replace(arrays={}) for v in plan.views]
@@ -73,7 +72,7 @@ class Template:
 
     def plan_for(self, structures: Sequence[Structure | None]) -> Plan | None:
         """Return the plan for structures that look like those of the template; None if it is not for them."""
-        plan, like = copy.copy(self.plan), None if self.like is None else structures[self.like]
+        plan, like = _copied(self.plan), None if self.like is None else structures[self.like]
         views = list(plan.views)
         for k in self.walked:
             if (structure := structures[k]) is None:
@@ -123,6 +122,13 @@ def filled(plan: Plan, args: Sequence[Arg]) -> frozenset[int]:
         k for k, (v, a) in pairs if v is not None and a.structure is not None and v is without_empty_rows(a.structure)
     }
     return frozenset(found)
+
+
+def _copied(plan: Plan) -> Plan:
+    """Return a copy with the same attributes, in a quarter of the time of ``copy.copy``."""
+    made = object.__new__(type(plan))
+    vars(made).update(vars(plan))
+    return made
 
 
 def _view(like: View, structure: Structure) -> View:
