@@ -171,3 +171,12 @@ def test_one_operand_twice():
     for _ in range(4):
         torch.testing.assert_close(gs.einsum("ij,ij->", a, a), a.to_dense().square().sum())
     assert warm.last("ij,ij->", (a, a)) is not None
+
+
+def test_without_torchs_guards_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warm, "TensorGuards", None)
+    warm._LAST.clear()
+    a, x = gs.from_dense(torch.eye(4), gs.CSR()), torch.randn(4)
+    for _ in range(4):
+        torch.testing.assert_close(gs.einsum("ij,j->i", a, x), x)
+    assert not warm._LAST

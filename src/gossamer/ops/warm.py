@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 
 from gossamer.compiler.run.again import again, packed
@@ -23,6 +22,11 @@ from gossamer.compiler.run.plans import Plan
 from gossamer.core.join import WantsDenseGradient
 from gossamer.core.tensor import SparseTensor
 from gossamer.ops.ready import ORDINARY, Kept, Ready
+
+try:
+    from torch._C._dynamo.guards import TensorGuards
+except ImportError:  # it is no public name: without it, every call asks the cache
+    TensorGuards = None  # type: ignore[assignment, misc]
 
 _grad = torch.is_grad_enabled
 _MOST = 256  # calls
@@ -56,7 +60,12 @@ def remember(expression: str, tensors: Sequence[Tensor], found: Kept) -> None:
         found.seen = True
         return
     place, run = _place(expression, tensors), again()
-    if run is None or place in _LAST or not all(type(t) is SparseTensor or type(t) in ORDINARY for t in tensors):
+    if (
+        run is None
+        or TensorGuards is None
+        or place in _LAST
+        or not all(type(t) is SparseTensor or type(t) in ORDINARY for t in tensors)
+    ):
         return
     if len(_LAST) >= _MOST:
         _LAST.clear()
