@@ -175,6 +175,8 @@ def test_dense_again_in_the_type_that_it_had(how: Any, dtype: torch.dtype, tmp_p
         gs.densify_(made)
         assert [weight.dtype for weight in made.parameters()] == [dtype] * 3 and made(x).dtype is dtype
         assert all(weight.requires_grad for weight in made.parameters())  # training goes on with all of them
+    other = gs.load(dense().half(), tmp_path / "small")  # tensors get the type of the model, as always
+    assert gs.densify_(other)(x.half()).dtype is torch.float16
     small = gs.quantize_(gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), how).double()
     assert gs.densify_(small)(x.double()).dtype is torch.float64
 

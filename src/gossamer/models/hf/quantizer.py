@@ -159,7 +159,7 @@ class SparseQuantizer(HfQuantizer):
             if isinstance(module, DynamicInt8Linear | QuantizedLinear):
                 module.check()
             if isinstance(module, QuantizedLinear):
-                module.suit_device()
+                module.settle()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
         tell(model)
