@@ -70,6 +70,21 @@ def minilm() -> Iterator[Claim]:
         yield Claim(model, CPU, f"2:4 + int8: {ms(ours)}", rival, found[name] / ours, found[name])
 
 
+def resnet() -> Iterator[Claim]:
+    """A convolutional network, end to end, on a CPU."""
+    found = result("convnets")["ms"]["resnet50, 1 x 224 x 224, 1 thread"]
+    ours = found["ours, 90% int8, deployed"]
+    rivals = {
+        "torch.compile": "torch.compile float32",
+        "onnxruntime": "onnxruntime float32",
+        "onnxruntime int8": "onnxruntime int8",
+        "ours, dense int8, deployed": "gossamer's own dense int8",
+    }
+    for name, rival in rivals.items():
+        model = "ResNet-50, one image of 224 x 224"
+        yield Claim(model, CPU, f"90 % + int8: {ms(ours)}", rival, found[name] / ours, found[name])
+
+
 def bert() -> Iterator[Claim]:
     """A whole encoder in float32, and its layers in int8."""
     rows = [row for row in result("cpu-avx512")["encoder"] if row["threads"] == row["batch"] == 1]
@@ -113,7 +128,7 @@ def shown() -> list[Claim]:
     """Return the claims of the README: for each model, what a user would run and all that it is compared with."""
     encoder, _, layers, _ = bert()
     mlp, *_ = products()
-    return [*minilm(), encoder, layers, *llama(), mlp]
+    return [*minilm(), *resnet(), encoder, layers, *llama(), mlp]
 
 
 def table() -> str:

@@ -12,6 +12,8 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.core.join import from_entries
+from gossamer.io.rows import inspect_all
+from tests.hf.models import bert
 
 
 @pytest.fixture
@@ -151,3 +153,15 @@ def test_a_few_entries_of_a_huge_shape(format: gs.Format, path: Path) -> None:
     gs.save({"w": from_entries(keys, torch.ones(3), (10**6, 10**6), format)}, path)
     (row,) = gs.io.inspect(path)
     assert (row.shape, row.pattern) == ((10**6, 10**6), "") and row.sparsity == 1 - 3e-12
+
+
+def test_arrays_of_a_weight_that_are_divided_among_shards(tmp_path: Path) -> None:
+    model = bert()
+    gs.sparsify_(model, "75%", format=gs.CSR())
+    model.save_pretrained(tmp_path, max_shard_size="2KB")
+    files = sorted(tmp_path.glob("*.safetensors"))
+    rows = {row.name: row.sparsity for row in inspect_all(files)}
+    assert len(files) > 3 and rows == {row.name: 1 - row.density for row in gs.summary(model).rows}
+    with pytest.raises(gs.io.BadFile, match="if it is in another shard, inspect the folder"):
+        for file in files:
+            gs.io.inspect(file)

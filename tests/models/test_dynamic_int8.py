@@ -176,6 +176,8 @@ def test_dense_again_in_the_type_that_it_had(how: Any, dtype: torch.dtype, tmp_p
         gs.densify_(made)
         assert [weight.dtype for weight in made.parameters()] == [dtype] * 3 and made(x).dtype is dtype
         assert all(weight.requires_grad for weight in made.parameters())  # training goes on with all of them
+    other = gs.load(dense().half(), tmp_path / "small")  # tensors get the type of the model, as always
+    assert gs.densify_(other)(x.half()).dtype is torch.float16
     small = gs.quantize_(gs.sparsify_(dense(), "50%", format=gs.formats.PackedCSR()), how).double()
     assert gs.densify_(small)(x.double()).dtype is torch.float64
 
@@ -224,6 +226,45 @@ def test_exports() -> None:
         program = torch.export.export(model, (x,), dynamic_shapes=({0: tokens},))
         other = torch.randn(9, 64)
         torch.testing.assert_close(program.module()(other), model(other))
+
+
+def test_the_fast_path_of_torch_calls_quantized_layers() -> None:
+    for activation, code in (("relu", 1), ("gelu", 2), (nn.GELU(), 2), (torch.tanh, 0)):
+        layer = nn.TransformerEncoderLayer(16, 2, 32, activation=activation, batch_first=True).eval()  # type: ignore[arg-type]
+        called: list[int] = []
+        layer.linear1.register_forward_hook(lambda *_, called=called: called.append(1))
+        gs.quantize_(layer, "int8")
+        with torch.no_grad():
+            layer(torch.randn(2, 5, 16))  # which reads linear1.weight on its fast path
+        assert called and layer.activation_relu_or_gelu == 0
+        assert gs.densify_(layer).activation_relu_or_gelu == code
+
+
+def test_padded_batches_of_an_encoder_with_quantized_layers() -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 5, 16)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        expected = gs.quantize_(copy.deepcopy(model), "int8")(x)[0]
+        out = gs.quantize_(model, "int8")(x, src_key_padding_mask=padding)  # dense: a nested tensor
+        torch.testing.assert_close(out[0], expected)
+        assert not model.use_nested_tensor and gs.densify_(model).use_nested_tensor
+
+
+def test_a_module_that_reads_the_weight_is_traced() -> None:
+    class Reads(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return nn.functional.linear(x, model.inner.weight) + super().forward(x)
+
+    torch._dynamo.reset()
+    model, x = Reads(16, 16).eval(), torch.randn(2, 16)
+    model.inner = nn.Linear(16, 16)
+    gs.quantize_(model, "int8", where="inner")
+    with torch.no_grad():
+        expected = model(x)
+        torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), expected, rtol=0.05, atol=0.05)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), expected, rtol=0.05, atol=0.05)
 
 
 def test_gradients_go_through() -> None:

@@ -18,9 +18,9 @@ SAME = ("shape", "dtype", "format", "pattern", "tied_to")  # what tensors of one
 
 def found_in(path: str) -> dict[str, Any]:
     """Return all tensors of a file, or of all shards in a folder, and totals; plain values, ready for JSON."""
-    from gossamer.io import inspect
+    from gossamer.io.rows import inspect_all
 
-    rows = [asdict(row) for file in _files(Path(path)) for row in inspect(file)]
+    rows = [asdict(row) for row in inspect_all(_files(Path(path)))]
     values = [_size(row["shape"]) for row in rows]
     kept = sum((1 - row["sparsity"]) * size for row, size in zip(rows, values, strict=True) if not row["tied_to"])
     size = sum(size for row, size in zip(rows, values, strict=True) if not row["tied_to"])

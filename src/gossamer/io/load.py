@@ -89,7 +89,7 @@ def load(
                 _put(model, name, weights.get(name), state[name], tensor, device)
     for layer in model.modules():
         if isinstance(layer, QuantizedLinear):
-            layer.suit_device()  # it may come from a machine with another GPU
+            layer.settle()  # it may come from a machine with another GPU, or a model of another type
     made_sparse(model)
     return model
 

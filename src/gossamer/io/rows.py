@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -59,11 +61,39 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     weight (4, 8) float32 CSR() 0.75 84 128 unstructured
     bias (4,) float32 Dense() 0.0 16 16
     """
-    with Reader(path) as reader:
-        page = metadata_of(reader, (*KNOWN, *FOLDERS))
-        if page is None or "sha256" not in page:
-            joint = "_" if page is not None and page["version"] in FOLDERS else ":"
-            return _unsigned(reader, {} if page is None else page["tensors"], joint)
+    return inspect_all([path])
+
+
+def inspect_all(paths: Sequence[str | os.PathLike[str]]) -> list[Saved]:
+    """List the tensors of several files, such as the shards of a folder, which may divide the arrays of a weight.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> gs.save({"a": torch.ones(2)}, "a.safetensors"), gs.save({"b": torch.ones(3)}, "b.safetensors")
+    (None, None)
+    >>> [row.name for row in inspect_all(["a.safetensors", "b.safetensors"])]
+    ['a', 'b']
+    """
+    rows: list[Saved] = []
+    shards: dict[str, Reader] = {}
+    records: dict[str, object] = {}
+    joint = ":"
+    with ExitStack() as opened:
+        for path in paths:
+            reader = opened.enter_context(Reader(path))
+            page = metadata_of(reader, (*KNOWN, *FOLDERS))
+            if page is not None and "sha256" in page:
+                rows += _signed(path)
+                continue
+            shards |= dict.fromkeys(reader.header.entries, reader)
+            records |= {} if page is None else page["tensors"]
+            joint = "_" if page is not None and page["version"] in FOLDERS else joint
+        return rows + _unsigned(shards, records, joint)
+
+
+def _signed(path: str | os.PathLike[str]) -> list[Saved]:
+    """Of a file of :func:`gossamer.save`."""
     with File(path) as file:
         rows = [_row(name, file[name]) for name in file if name not in file.tied]
         known = {row.name: row for row in rows}
@@ -73,26 +103,29 @@ def inspect(path: str | os.PathLike[str]) -> list[Saved]:
     return rows
 
 
-def _unsigned(reader: Reader, records: dict[str, object], joint: str) -> list[Saved]:
+def _unsigned(shards: dict[str, Reader], records: dict[str, object], joint: str) -> list[Saved]:
     """Of files that others wrote: sparse tensors are checked by their formats, the rest can't be."""
-    entries, rows, seen = reader.header.entries, [], set()
+    rows, seen = [], set()
     for name, record in records.items():
-        if f"{name}{joint}values" not in entries:
+        reader = shards.get(f"{name}{joint}values")
+        if reader is None:
             continue  # it is in another shard
         try:
             check_record(name, record)
-            read = partial(_part, reader, name, joint)
-            rows.append(_row(name, put_together(name, record, read)))
-        except (ValueError, KeyError) as error:
+            rows.append(_row(name, put_together(name, record, partial(_part, shards, name, joint))))
+        except ValueError as error:
             raise error if isinstance(error, BadFile) else reader.bad(str(error)) from None
+        except KeyError as error:
+            raise reader.bad(f"{error} is not in it; if it is in another shard, inspect the folder") from None
         seen |= {f"{name}{joint}{part}" for part in ("format", *record["parts"])} | {name}  # type: ignore[index]
-    rest = [_row(name, reader.read(name)) for name in entries if name not in seen]
+    rest = [_row(name, reader.read(name)) for name, reader in shards.items() if name not in seen]
     int8 = {row.name for row in rest if row.format.startswith("int8")}  # a folder has an empty tensor for each, too
     return rows + [row for row in rest if row.name not in int8 or row.bytes]
 
 
-def _part(reader: Reader, name: str, joint: str, key: str) -> Tensor:
-    return reader.read(f"{name}{joint}{key.removeprefix(f'{name}:')}")
+def _part(shards: dict[str, Reader], name: str, joint: str, key: str) -> Tensor:
+    found = f"{name}{joint}{key.removeprefix(f'{name}:')}"
+    return shards[found].read(found)
 
 
 def _row(name: str, tensor: Tensor) -> Saved:

@@ -74,6 +74,8 @@ class Int8Layer(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The weight in float32, in the shape that torch's layer has; computed on access."""
+        if torch.compiler.is_compiling():  # a trace doesn't see the bytes
+            return self.from_matrix(torch.ops.gossamer.int8_dense(self.packed, *self.matrix_shape))
         return self.from_matrix(dense_of(self.packed.cpu())).to(self.packed.device)
 
     def mask(self) -> Tensor:

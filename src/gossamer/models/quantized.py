@@ -207,6 +207,11 @@ class QuantizedLinear(nn.Module):
         self.suit_device()
         return self
 
+    def settle(self) -> None:
+        """Keep the type that the layer has in its model after arrays were loaded, whatever it was in their file."""
+        self._note(self.dtype, self.device)
+        self.suit_device()
+
     def suit_device(self) -> None:
         """Let it be dense where the GPU that it is on has no kernel for its sparse layout."""
         if self.device.type != "cuda" or not self.layout.m or self.layout.numbers == "int4":
@@ -223,7 +228,7 @@ class QuantizedLinear(nn.Module):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
         self.ungroup()
         if f"{prefix}format" in state_dict:  # another layout has other arrays
-            layout, dtype = read_format(state_dict[f"{prefix}format"])
+            layout, given_dtype = read_format(state_dict[f"{prefix}format"])
             if layout.m == 4 and f"{prefix}values" in state_dict:  # accelerate leaves out empty arrays but the first
                 empty_one = torch.empty(0, dtype=torch.uint8, device=state_dict[f"{prefix}values"].device)
                 state_dict = {f"{prefix}shared": empty_one, **state_dict}
@@ -231,9 +236,11 @@ class QuantizedLinear(nn.Module):
             if given.values is not None and given.scale is not None and not given.values.is_meta:
                 check(given, layout, self.shape)
                 empty = (None if array is None else torch.empty_like(array, device=self.device) for array in given)
-                self._hold(Arrays(*empty), layout, dtype)  # type: ignore[arg-type]
+                dtype = self.dtype
+                self._hold(Arrays(*empty), layout, given_dtype)  # type: ignore[arg-type]
+                self.dtype = dtype
         super()._load_from_state_dict(state_dict, prefix, *rest)
-        self.suit_device()
+        self.settle()
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
@@ -290,4 +297,5 @@ def empty_layer(layer: Any, text: Tensor, parts: Mapping[str, tuple[torch.dtype,
     turned = getattr(layer, "inputs_first", hasattr(layer, "nf"))  # a Conv1D has nf outputs
     shape = (layer.nf, layer.nx) if hasattr(layer, "nf") else (layer.out_features, layer.in_features)
     made = QuantizedLinear(Arrays(*arrays), layout, layer.bias, shape, dtype, turned)  # type: ignore[arg-type]
+    made.dtype = layer.dtype if hasattr(layer, "dtype") else layer.weight.dtype
     return made.train(layer.training)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Dense, Format, Masked, as_format
@@ -33,8 +34,27 @@ _LOG = logging.getLogger("gossamer")
 
 
 def made_sparse(model: nn.Module) -> None:
-    """Note that weights of this model are sparse now, so that transformers can save it."""
+    """Note that weights of this model are sparse or quantized now, for transformers and for torch's fast paths."""
     hf.attach(model)
+    for module in model.modules():
+        if isinstance(module, nn.TransformerEncoderLayer):
+            module.activation_relu_or_gelu = _fast_path(module)
+        elif isinstance(module, nn.TransformerEncoder):  # nested tensors are for the fast path of its layers
+            own = module.__dict__.setdefault("_own_use_nested_tensor", module.use_nested_tensor)
+            module.use_nested_tensor = own and all(map(_fast_path, module.layers))
+
+
+def _fast_path(layer: nn.Module) -> int:
+    """Return the activation of torch's fast path of a TransformerEncoderLayer, 1 or 2, or 0 to turn it off.
+
+    The fast path reads ``linear1.weight`` instead of calling ``linear1``: a quantized weight would be made dense for
+    each call.
+    """
+    if any(hasattr(part, "as_dense") for part in layer.children()):
+        return 0
+    activation, kinds = getattr(layer, "activation", None), ((F.relu, nn.ReLU), (F.gelu, nn.GELU))
+    found = [n for n, (fn, kind) in enumerate(kinds, 1) if activation is fn or isinstance(activation, kind)]
+    return found[0] if found else 0
 
 
 def sparsify_(

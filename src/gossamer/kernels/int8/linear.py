@@ -17,6 +17,7 @@ from gossamer.kernels.int8.operators import ACTIVATIONS
 _linear = torch.ops.gossamer.int8_linear.default
 _library = torch.library.Library("gossamer", "FRAGMENT")
 _library.define("int8_linear_t(Tensor weight, Tensor grad, int cols) -> Tensor")
+_library.define("int8_dense(Tensor weight, int rows, int cols) -> Tensor")
 _library.define("int8_linear_recorded(Tensor weight, Tensor x, Tensor? bias, int rows) -> Tensor")
 _FLOATS = (torch.float32, torch.bfloat16)
 _CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
@@ -30,6 +31,16 @@ def _(weight: Tensor, grad: Tensor, cols: int) -> Tensor:
 @torch.library.register_fake("gossamer::int8_linear_t", lib=_library)
 def _(weight: Tensor, grad: Tensor, cols: int) -> Tensor:
     return grad.new_empty((*grad.shape[:-1], cols))
+
+
+@torch.library.impl(_library, "int8_dense", "CPU")
+def _(weight: Tensor, rows: int, cols: int) -> Tensor:
+    return dense_of(weight)
+
+
+@torch.library.register_fake("gossamer::int8_dense", lib=_library)
+def _(weight: Tensor, rows: int, cols: int) -> Tensor:
+    return weight.new_empty((rows, cols), dtype=torch.float32)
 
 
 # The same product with a gradient. It is an operator of its own, because one with a gradient calls Python each time,

@@ -160,7 +160,7 @@ class SparseQuantizer(HfQuantizer):
             if isinstance(module, Int8Layer | QuantizedLinear):
                 module.check()
             if isinstance(module, QuantizedLinear):
-                module.suit_device()
+                module.settle()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
         tell(model)
