@@ -9,9 +9,10 @@ difference; every convolution and the last layer are pruned by magnitude. "folde
 convolutions before them, by torch.fx, which onnxruntime and torch.compile (with freezing) do by themselves. In eight
 bits: onnxruntime by its static quantization (unsigned activations, which are faster than signed ones here, and a scale
 for each output), ours with a range for each image at run time, from ``gs.quantize_`` and ``gs.deploy``, with images in
-the channels_last format. glibc keeps the memory of results (``$MALLOC_TRIM_THRESHOLD_``), as onnxruntime does by
-itself; otherwise the system takes it back after each call, and page faults are a third of the time. Layers: what
-``pack_`` measures for one image and one thread. It needs the extra ``bench``.
+the channels_last format, one by one (a whole batch takes a third longer: it doesn't fit into the cache). glibc keeps
+the memory of results (``$MALLOC_TRIM_THRESHOLD_``), as onnxruntime does by itself; otherwise the system takes it back
+after each call, and page faults are a third of the time. Layers: what ``pack_`` measures for one image and one thread.
+It needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -149,12 +150,13 @@ def packed(model: nn.Module, x: Tensor) -> tuple[nn.Module, PackReport]:
 
 
 def in_eight_bits(name: str, sparsity: str | None, x: Tensor) -> Callable[[Tensor], Tensor]:
-    """Return a network in eight bits, deployed."""
-    model, images = gs.quantize_(fuse(network(name, sparsity)), "int8"), x.contiguous(memory_format=torch.channels_last)
-    gs.pack_(model, images, quiet=True)
+    """Return a network in eight bits, deployed; images are computed one by one, because one fits into the cache."""
+    model = gs.quantize_(fuse(network(name, sparsity)), "int8")
+    images = [image[None].contiguous(memory_format=torch.channels_last) for image in x]
+    gs.pack_(model, images[0], quiet=True)
     with TemporaryDirectory() as folder:
-        served = gs.deploy(model, images, f"{folder}/model.pt2", tolerance=0.05)
-    return lambda _: served(images)
+        served = gs.deploy(model, images[0], f"{folder}/model.pt2", tolerance=0.05)
+    return lambda _: torch.cat([served(image) for image in images])
 
 
 def forms(name: str, x: Tensor, threads: int) -> dict[str, Callable[[Tensor], Tensor]]:
