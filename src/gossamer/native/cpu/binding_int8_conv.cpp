@@ -21,13 +21,6 @@ namespace {
 using namespace gossamer;
 using namespace gossamer_torch;
 
-// Threads of torch only: between two convolutions other operators use them, and they stay awake for a while after that, so
-// that threads of our own (torch_abi.h) would wait for a core.
-template <class Job> void share(int64_t items, int64_t work, Job* job) {
-  if (items < 2 || work < WORTH_A_THREAD) Job::run(0, items, job);
-  else check(torch_parallel_for(0, items, 1, Job::run, job));
-}
-
 Int8Dimension dimension(int64_t size, Value kernel, Value stride, Value dilation, Value before, Value after) {
   const Int8Dimension d{size, int64_t(kernel), int64_t(stride), int64_t(dilation), int64_t(before), int64_t(after)};
   const auto within = [](int64_t v, int64_t least) { return v >= least && v < int64_t(1) << 31; };  // so that no product of two overflows
@@ -67,13 +60,13 @@ void quantise(const Int8Images& p, int64_t rows) {
     for (int64_t i = 0; i < p.images; i++) p.scale[i] = *p.x_scale, p.zero[i] = *p.x_zero;
   } else {
     ExtremesJob see{p};
-    share(p.images * p.height, values / 4, &see);
+    parallel(p.images * p.height, values / 4, &see);
     int8_kernels().image_ranges(p);
   }
   RowsJob write{p};
-  share(rows, p.planes ? 0 : values, &write);
+  parallel(rows, p.planes ? 0 : values, &write);
   PlanesJob fill{p};
-  if (p.planes) share(p.images * ((p.channels + 15) / 16), values, &fill);
+  if (p.planes) parallel(p.images * ((p.channels + 15) / 16), values, &fill);
 }
 
 // The range of out, if it is bytes; else it is of `otherwise`.
@@ -147,7 +140,7 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
   Tensor out(reinterpret_cast<Value>(empty_images(m.images, p.a.rows, c.down.out(), c.across.out(), out_type, planes)));
   p.patches = &patches, p.tokens = m.images * c.pixels(), p.x_scale = scale.data(), p.x_zero = zero.data();
   p.out = out.data<void>(out_type, "out"), p.ldo = p.a.rows, p.plane = planes ? c.pixels() : 0;
-  if (p.tokens && p.a.rows) share(int8_kernels().items(p), size * p.tokens / 8, &job);
+  if (p.tokens && p.a.rows) parallel(int8_kernels().items(p), size * p.tokens / 8, &job);
   require(job.good, "an output is not finite, and uint8 has no number for it");
   stack[0] = out.release();
 }
