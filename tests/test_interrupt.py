@@ -17,6 +17,14 @@ from gossamer.prune import sparsegpt as methods
 from gossamer.report import make
 
 
+@pytest.fixture(autouse=True)
+def python_takes_interrupts():
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background: shells ignore the signal there."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def network():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
