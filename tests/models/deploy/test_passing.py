@@ -11,6 +11,7 @@ from torch.fx import GraphModule
 
 import gossamer as gs
 from gossamer import native
+from gossamer.kernels.int8.weight import Range, with_range
 from gossamer.models.deploy.graph import fuse
 from gossamer.models.deploy.passing import pass_bytes
 
@@ -103,9 +104,12 @@ def test_readers_must_agree() -> None:
             return self.one(y) + self.two(y) if self.shared else self.one(y) + y
 
     x = torch.randn(6, 8)
-    for shared, wanted in ((True, torch.uint8), (False, torch.float32)):
+    cases = (True, None, torch.uint8), (False, None, torch.float32), (True, Range(0.5, 10), torch.float32)
+    for shared, other, wanted in cases:
         torch.manual_seed(0)
         model = gs.quantize_(Two(shared), "int8", calibration=[x])
+        if other is not None:
+            model.two.packed = with_range(model.two.packed, other)
         graph = graph_of(model, x)
         pass_bytes(graph)
         assert types(graph, x)[0] is wanted
