@@ -4,14 +4,15 @@
     python benchmarks/encoder.py --times --sizes 1x128        a part of it, which replaces that part of the results
     python benchmarks/encoder.py --quality --forms 2:4
     python benchmarks/encoder.py --times --threads 2 --forms 2:4 1:4
+    python benchmarks/encoder.py --times --random --out xeon.json    on a machine without the pretrained model
 
 Times: milliseconds, the fastest of many interleaved calls; CPU time with one thread, so that other programs don't
 count, and wall time with two.
-Sparse models have patterns by magnitude, because values make no difference, and the layout that
-``quantize_`` chooses. onnxruntime runs its default optimizations on a graph of torch.onnx, int8 with a scale for each
-row. Quality: sparse models are pruned by SparseGPT, which rounds to eight bits as it goes, with 512 verses and no
-training; the mean cosine of the embeddings of 150 verses to those of float32, and how many of them are found in another
-translation among 500. It needs the extra ``bench``.
+Sparse models have patterns by magnitude, because values make no difference, and the layout that ``quantize_`` chooses.
+``--random`` times a model of the same sizes with random weights. onnxruntime runs its default optimizations on a graph
+of torch.onnx, int8 with a scale for each row. Quality: sparse models are pruned by SparseGPT, which rounds to eight
+bits as it goes, with 512 verses and no training; the mean cosine of the embeddings of 150 verses to those of float32,
+and how many of them are found in another translation among 500. It needs the extra ``bench``.
 """
 
 from __future__ import annotations
@@ -142,9 +143,17 @@ def measure(models: dict[str, nn.Module], sizes: Sequence[tuple[int, int]]) -> d
     return found
 
 
-def times(forms: Sequence[str], sizes: Sequence[tuple[int, int]]) -> dict[str, dict[str, float]]:
+def random_model() -> nn.Module:
+    """Return a BERT of MiniLM's sizes with random weights."""
+    from transformers import BertConfig, BertModel
+
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+    return BertModel(BertConfig(**sizes), add_pooling_layer=False).eval()
+
+
+def times(forms: Sequence[str], sizes: Sequence[tuple[int, int]], random: bool = False) -> dict[str, dict[str, float]]:
     """Milliseconds of the rivals and of ours."""
-    dense = MiniLM().model()
+    dense = random_model() if random else MiniLM().model()
     return measure(rivals(dense) | {f"ours, {how} int8": ours(dense, how) for how in forms}, sizes)
 
 
@@ -194,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--times", action="store_true", help="only these")
     parser.add_argument("--quality", action="store_true", help="only this")
+    parser.add_argument("--random", action="store_true", help="random weights: only for times")
     parser.add_argument("--forms", nargs="+", default=FORMS)
     parser.add_argument("--sizes", nargs="+", default=[f"{b}x{n}" for b, n in SIZES])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
@@ -210,9 +220,11 @@ def main() -> None:
         for threads, size in itertools.product(options.threads, options.sizes):
             torch.set_num_threads(threads)
             batch, length = size.split("x")
-            kept(options.out, "ms" if threads == 1 else TWO, times(options.forms, [(int(batch), int(length))]))
+            found = times(options.forms, [(int(batch), int(length))], options.random)
+            kept(options.out, "ms" if threads == 1 else TWO, found)
     found = json.loads(options.out.read_text())
-    TABLE.write_text(table(found))
+    if options.out == RESULTS:
+        TABLE.write_text(table(found))
     print(table(found))
 
 
