@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+from torch import Tensor
 
 from gossamer.app.bench.lm_cases import METHODS, Case
+from gossamer.scores import Score
 
 _END: dict[str, Any] = {"until": 0.75}
 _LATE: dict[str, Any] = {"start": 0.15, "until": 0.75}
@@ -150,6 +153,38 @@ EXCHANGE_BOOSTED = [
 ]
 EXCHANGE_DEFAULT = [Case("RigL, boost 4", "RigL", "90%", _END, boost=4)]
 
+
+@dataclass(frozen=True)
+class Even(Score):
+    """The absolute gradient, divided by the root mean squares of its row and of its column."""
+
+    needs: ClassVar[tuple[str, ...]] = ("grad",)
+
+    def rate(self, weight: Tensor, *, grad: Tensor, **context: Any) -> Tensor:  # type: ignore[override]
+        squares = grad.float().square()
+        return grad.abs() * (squares.mean(1, keepdim=True) * squares.mean(0, keepdim=True) + 1e-30).rsqrt()
+
+
+def _tried(name: str, how: str = "90%", method: str = "RigL", **options: Any) -> Case:
+    return Case(f"{name}, boost 4", method, how, {**_END, **options}, boost=4)
+
+
+#: Which weights to exchange, how many and how often: 1,500 steps, to choose by.
+EXCHANGE_TRIED = [
+    Case("Static, boost 4", "Static", "90%", boost=4),
+    _tried("RigL"),
+    _tried("RigL, fraction 0.1", fraction=0.1),
+    _tried("RigL, every 300", every=300),
+    _tried("RigL, every 25, fraction 0.05", every=25, fraction=0.05),
+    _tried("RigL, until 40 %", until=0.4),
+    _tried("SET", method="SET"),
+    _tried("SET, fraction 0.1", method="SET", fraction=0.1),
+    _tried("RigL, even gradients", growth=Even()),
+    _tried("RigL, even gradients, fraction 0.1", growth=Even(), fraction=0.1),
+    _tried("RigL, even gradients, until 40 %", growth=Even(), until=0.4),
+    _tried("RigL, fan-in, fraction 0.1", "fan-in 90%", fraction=0.1),
+]
+
 #: Methods that train all weights, with settings that suit this net.
 ALL_WEIGHTS = [
     Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
@@ -182,7 +217,8 @@ PLANS = {
     "small, equal": Plan(SMALL[:1], seeds=3), "small, 28": Plan(SMALL[3:], seeds=3),
     "small, as 90%": Plan(SMALL[1:2], 4500, 3), "dense, long": Plan([Case("dense")], 4500),
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
-    "all weights": Plan(ALL_WEIGHTS), "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
+    "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
+    "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
     "static": Plan(EXCHANGE_BOOSTED[:1], seeds=3), "gradual": Plan(list(GRADUAL.values())),
     **{f"gradual {name}": Plan([case], seeds=3) for name, case in GRADUAL.items()},
     **{f"gradual {name}, long": Plan([case], 4500, 3) for name, case in GRADUAL.items()},
