@@ -75,7 +75,7 @@ class Kinds:
         What the operator is where there is no kernel.
     x
         The number of the argument that has tokens. The functions get it as a matrix; the operator takes more
-        dimensions.
+        dimensions. None: arguments have one shape only.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Kinds:
         prepare: Callable[..., tuple[Any, ...] | None],
         decide: Callable[..., Call],
         instead: Callable[..., Tensor],
-        x: int = 0,
+        x: int | None = 0,
     ) -> None:
         self._tensors, self._prepare, self._decide, self._instead = tensors, prepare, decide, instead
-        self._x, self.run = x, by_tokens(self._run, x)
+        self._x, self.run = x, self._run if x is None else by_tokens(self._run, x)
         self._calls: dict[tuple[Any, ...], Call] = {}
 
     def _call_of(self, arguments: tuple[Any, ...]) -> Call:
@@ -115,15 +115,16 @@ class Kinds:
     def slow(self, *arguments: Any) -> Tensor:
         """As :meth:`run`, for ``launch.cpp``, which goes without it when operands of the same kind come again."""
         try:
-            out, x = self.run(*arguments), arguments[self._x]
-            tokens = matrix_of_tokens(x) if x.dim() > 2 else x
-            given = (*arguments[: self._x], tokens, *arguments[self._x + 1 :])
+            out, given = self.run(*arguments), arguments
+            if self._x is not None and (x := arguments[self._x]).dim() > 2:
+                given = (*arguments[: self._x], matrix_of_tokens(x), *arguments[self._x + 1 :])
             ready = self._prepare(*given)
             if ready is not None and all(new is old for new, old in zip(ready, given, strict=True)):
-                call = self._call_of(ready)
-                reshaped = call if tokens is x else for_more_dimensions(call, x, tokens)
-                if reshaped is not None:
-                    calls.remember(reshaped, arguments[0].get_device())
+                call: Call | None = self._call_of(ready)
+                if self._x is not None and given is not arguments:
+                    call = for_more_dimensions(call, arguments[self._x], given[self._x])
+                if call is not None:
+                    calls.remember(call, arguments[0].get_device())
         except Exception as error:
             if not calls.refuse(str(error)):
                 raise

@@ -55,7 +55,7 @@ class Box(NamedTuple):
     lines: int
 
 
-Argument = int | bytes | Address | Box
+Argument = int | float | bytes | Address | Box
 
 
 class Launch(NamedTuple):
@@ -95,7 +95,7 @@ class Call(NamedTuple):
         return made
 
 
-def _resolved(argument: Argument, at: list[int]) -> int | bytes:
+def _resolved(argument: Argument, at: list[int]) -> int | float | bytes:
     if isinstance(argument, Address):
         return at[argument.of] + argument.plus if at[argument.of] else 0
     if isinstance(argument, Box):
