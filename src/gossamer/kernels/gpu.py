@@ -120,11 +120,12 @@ class Kinds:
                 given = (*arguments[: self._x], matrix_of_tokens(x), *arguments[self._x + 1 :])
             ready = self._prepare(*given)
             if ready is not None and all(new is old for new, old in zip(ready, given, strict=True)):
-                call: Call | None = self._call_of(ready)
+                call = self._call_of(ready)
+                reshaped: Call | None = call
                 if self._x is not None and given is not arguments:
-                    call = for_more_dimensions(call, arguments[self._x], given[self._x])
-                if call is not None:
-                    calls.remember(call, arguments[0].get_device())
+                    reshaped = for_more_dimensions(call, arguments[self._x], given[self._x])
+                if reshaped is not None:
+                    calls.remember(reshaped, arguments[0].get_device())
         except Exception as error:
             if not calls.refuse(str(error)):
                 raise

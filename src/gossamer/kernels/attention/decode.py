@@ -136,7 +136,7 @@ def decide(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
     groups, keys, device = k.shape[1], k.shape[2], q.get_device()
     parts = parts_of(batch * groups, keys, gpu.processors(device))
     options: dict[str, Any] = {"ELEMENT": ELEMENTS[q.dtype], "WIDTH": width}
-    shared = 16 * _KEYS * (2 * width + 16) + 64 + 4 * -(-(-(-keys // _KEYS)) // parts)
+    shared = 16 * _KEYS * (2 * width + 16) + 64 + 4 * -(-keys // (_KEYS * parts))
     made = {"MASKED": int(mask is not None), "PARTS": int(parts > 1)}
     run = function(
         "decode.cu", "decode", device, _PARAMETERS, shared=shared, chained=gpu.capability(device) >= (9, 0),
