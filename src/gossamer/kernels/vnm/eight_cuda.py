@@ -47,9 +47,7 @@ def decide(
     """Return what operands of a kind launch."""
     tokens, device, weight = x.shape[0], values.get_device(), WEIGHTS[values.dtype]
     steps = -(-cols // (32 * m))
-    numbers = tokens * steps * 128  # bytes, then the scales: a tile reads those of all its tokens
-    small = Buffer((numbers + -(-tokens // 256) * 1024,), (1,), torch.uint8)
-    scales = Address(_SMALL, numbers)
+    small, scales = quantized_buffer(tokens, steps), Address(_SMALL, tokens * steps * 128)
     result = Buffer((tokens, rows), (rows, 1), x.dtype)
     some = tokens <= vnm_plan.most_of_some(rows, gpu.processors(device))
     launch = _some(tokens, rows, steps, x, activation, weight) if some else _many(
@@ -68,6 +66,11 @@ def decide(
     aligned = (_VALUES, _META, _X) if x.stride(0) % 8 == 0 else (_VALUES, _META)
     places = Address(_X), Address(_SHARED), Address(_SMALL), scales
     return Call((small, result), (quantize_launch(x, cols, m, steps, weight, device, places), product), aligned)
+
+
+def quantized_buffer(tokens: int, steps: int) -> Buffer:
+    """Return the memory of quantized x: 128 bytes for each token and step, then scales, for whole tiles of tokens."""
+    return Buffer((tokens * steps * 128 + -(-tokens // 256) * 1024,), (1,), torch.uint8)
 
 
 def _some(tokens: int, rows: int, steps: int, x: Tensor, activation: int, weight: int) -> vnm_plan.Launch:

@@ -147,17 +147,20 @@ def _scattered(tiles: int, cluster: int, processors: int) -> bool:
 
 def some(
     tokens: int, rows: int, steps: int, element: int, activation: int, processors: int, weight: int = 0,
-    ahead: bool = False, group: bool = False,
+    ahead: bool = False, group: bool = False, gated: bool = False,
 ) -> Launch:  # fmt: skip
     """Return the launch of ``vnm_some``.
 
     ``steps``: of 64 compacted columns, or of 128 for operands of 8 bits. ``weight``: 0 operands of 16 bits, 1 e4m3, 2
     int8. ``ahead``: the kernel before this one compacts or quantizes x, and waits for all before it. ``group``: these
-    are the rows of several weights.
+    are the rows of several weights. ``gated``: of each of two, whose results are multiplied.
     """
     broad = next((n for n in (8, 16, 32, 64, 96, 128) if n >= tokens), 128)
     blocks, across = -(-rows // 64), -(-tokens // broad)
-    high, parts, cluster = _some_shape(blocks * across, steps, broad, processors)
+    if gated:
+        high, parts, cluster = 2, 1, _some_cluster(blocks * across, steps, processors)
+    else:
+        high, parts, cluster = _some_shape(blocks * across, steps, broad, processors)
     stage = broad * 128 + high * (4096 + (1024 if weight else 512)) + 16
     most = 8 if high == 2 else 16
     stages = max(min(most, SHARED // stage, -(-steps // cluster)) // 4 * 4, 4)
@@ -171,7 +174,9 @@ def some(
     }  # fmt: skip
     if group:
         macros["GROUP"] = 1
-    tiles, threads = (-(-blocks // high), across), 128 + 128 * high * parts
+    if gated:
+        macros["GATED"] = 1
+    tiles, threads = (blocks if gated else -(-blocks // high), across), 128 + 128 * high * parts
     grid = (tiles[0] * cluster, across, 1)
     return Launch("vnm_some.cu", "vnm_some", macros, grid, threads, shared, tiles, True, lines_of(tokens, broad))
 
@@ -180,9 +185,14 @@ def _some_shape(tiles: int, steps: int, broad: int, processors: int) -> tuple[in
     """Return blocks of 64 rows of a block of threads, warpgroups that share their columns, and blocks of a cluster."""
     if tiles > processors:
         return 2, 1, 1
-    fit = (n for n in (8, 4, 3, 2) if n * tiles <= processors and not _scattered(tiles, n, processors))
-    cluster = next((n for n in fit if steps >= 12 * n), 1)
+    cluster = _some_cluster(tiles, steps, processors)
     return 1, 2 if steps >= 2 * cluster and broad <= (64 if cluster == 1 else 32) else 1, cluster
+
+
+def _some_cluster(tiles: int, steps: int, processors: int) -> int:
+    """Return how many blocks of threads share the columns of a tile: as many as there are processors for."""
+    fit = (n for n in (8, 4, 3, 2) if n * tiles <= processors and not _scattered(tiles, n, processors))
+    return next((n for n in fit if steps >= 12 * n), 1)
 
 
 def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int, processors: int) -> Launch:

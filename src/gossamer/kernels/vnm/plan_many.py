@@ -25,15 +25,15 @@ _CYCLES_8BIT = {_WIDE: (870, None), _TALL: (928, None), _SMALL: (590, None), _FL
 
 def many(
     tokens: int, rows: int, steps: int, v: int, m: int, order: tuple[bool, bool], element: int, activation: int,
-    processors: int, weight: int = 0,
+    processors: int, weight: int = 0, gated: bool = False,
 ) -> Launch | None:  # fmt: skip
     """Return the launch of ``vnm_many``, or None if its lists don't fit into shared memory.
 
     ``order``: are x and the result token-major? Of x only where m is 4. ``weight``: 0 operands of 16 bits, 1 e4m3, 2
-    int8.
+    int8. ``gated``: there are two weights of these rows, whose results are multiplied: m is 4, and all is token-major.
     """
     lists = steps * 64 if m != 4 else 0
-    for shape in _shapes(tokens, rows, v, m, processors, weight):
+    for shape in [_TALL] if gated else _shapes(tokens, rows, v, m, processors, weight):
         wm, wn, mt, nb, feeders, most, out = shape
         feeders = feeders if m != 4 else 128  # of whom one asks the copy engine
         out = 0 if order[1] and rows % 8 else out  # the copy engine wants lines of whole 16 bytes
@@ -48,7 +48,9 @@ def many(
         "FEEDERS": feeders, "STAGES": stages, "OUT": out, "BOX": 16 if out == 1 and not order[1] else 64,
         "GATHER": int(m != 4), "X_TOKENS": int(order[0]), "Y_TOKENS": int(order[1]), "ACT": activation,
     }  # fmt: skip
-    tiles = _tiles(shape, rows, tokens)
+    if gated:
+        macros["GATED"] = 1
+    tiles = _tiles(shape, 2 * rows if gated else rows, tokens)
     grid = (_blocks(tiles, processors), 1, 1)
     threads = feeders + 128 * wm * wn
     lines = lines_of(tokens, nb * wn) if order[0] else 64

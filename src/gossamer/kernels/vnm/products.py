@@ -126,11 +126,13 @@ def few_call(sizes: Sizes, x: Tensor, given: bool, turned: bool, activation: int
     return Call((result_of(x, rows, False),), tuple(launches), (*_HELD, _X))
 
 
-def compact_launch(sizes: Sizes, x: Tensor, device: int, to: int) -> calls.Launch:
-    """Shared columns side by side: the launch before a product, into tensor number ``to``."""
+def compact_launch(
+    sizes: Sizes, x: Tensor, device: int, to: int, given: tuple[int, int] = (_X, _SHARED)
+) -> calls.Launch:
+    """Shared columns side by side: the launch before a product, into tensor number ``to``, of x and shared columns."""
     run = kernel("vnm_compact", device, ELEMENTS[x.dtype])
     arguments = (
-        Address(_X), x.stride(0), Address(_SHARED), Address(to), sizes.tokens, sizes.cols, sizes.m, sizes.steps
+        Address(given[0]), x.stride(0), Address(given[1]), Address(to), sizes.tokens, sizes.cols, sizes.m, sizes.steps
     )  # fmt: skip
     return calls.Launch(run, (-(-sizes.tokens * sizes.steps * 8 // 256), 1, 1), 256, arguments)
 

@@ -4,13 +4,17 @@
 
 // The values and metadata of a step: those of a tile's rows lie one after the other, for small bulk copies
 // are slow. `more` bytes of X come with them.
-__device__ __forceinline__ void fetch_w(const Problem& p, unsigned smem, int tile_m, int step, int slot, int more) {
+__device__ __forceinline__ void fetch_w(const Problem& p, const Second& second, unsigned smem, int tile_m, int step, int slot, int more) {
   int all = (p.rows + 63) / 64, first = first_block(tile_m), blocks = blocks_of(p, tile_m);
-  unsigned bar = full_bar(smem, slot);
-  expect_tx(bar, blocks * (4096 + META) + more);
+  unsigned bar = full_bar(smem, slot), values = smem + SMEM_A + slot * A_BYTES, meta = smem + SMEM_META + slot * META_BYTES;
+  expect_tx(bar, (GATED ? 2 : 1) * blocks * (4096 + META) + more);
   long long at = (long long)step * all + first;
-  bulk_copy(smem + SMEM_A + slot * A_BYTES, p.values + at * 4096, blocks * 4096, bar);
-  bulk_copy(smem + SMEM_META + slot * META_BYTES, p.meta + at * META, blocks * META, bar);
+  bulk_copy(values, p.values + at * 4096, blocks * 4096, bar);
+  bulk_copy(meta, p.meta + at * META, blocks * META, bar);
+#if GATED
+  bulk_copy(values + SPAN * 4096, second.values + at * 4096, blocks * 4096, bar);
+  bulk_copy(meta + SPAN * META, second.meta + at * META, blocks * META, bar);
+#endif
 }
 
 #if GATHER
@@ -86,7 +90,7 @@ __device__ __forceinline__ void load_list(const Problem& p, unsigned list, int b
   sync_some<FEEDERS>(1);
 }
 
-__device__ __forceinline__ void produce(const Problem& p, const Map&, unsigned smem) {
+__device__ __forceinline__ void produce(const Problem& p, const Second& second, const Map&, unsigned smem) {
   Ring ring;
   unsigned list = smem + SMEM_LIST;
   int had = -1;
@@ -101,7 +105,7 @@ __device__ __forceinline__ void produce(const Problem& p, const Map&, unsigned s
 #pragma unroll 1
     for (int step = 0; step < p.steps; ++step) {
       wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
-      if (threadIdx.x == 0) fetch_w(p, smem, tile_m, step, ring.slot, 0);
+      if (threadIdx.x == 0) fetch_w(p, second, smem, tile_m, step, ring.slot, 0);
       if (step < whole)
         feeder.copy(p, smem + ring.slot * B_BYTES);
       else
@@ -116,7 +120,7 @@ __device__ __forceinline__ void produce(const Problem& p, const Map&, unsigned s
 #elif !defined(CLUSTER)
 // One thread. Boxes of X have p.lines tokens: lines of a box that lie beyond X take as long as 50 that don't, so that a tile
 // asks for no more boxes than it has tokens for.
-__device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned smem) {
+__device__ __forceinline__ void produce(const Problem& p, const Second& second, const Map& x, unsigned smem) {
   if (threadIdx.x) return;
   Ring ring;
   Tiles tiles(p);
@@ -127,7 +131,7 @@ __device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned
     for (int step = 0; step < p.steps; ++step) {
       wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
       unsigned to = smem + ring.slot * B_BYTES, bar = full_bar(smem, ring.slot);
-      fetch_w(p, smem, tile_m, step, ring.slot, boxes * box);
+      fetch_w(p, second, smem, tile_m, step, ring.slot, boxes * box);
       for (int i = 0; i < boxes; ++i)
         tensor_load(to + i * box, &x, X_TOKENS ? step * 64 : n0 + i * 64, X_TOKENS ? n0 + i * p.lines : step * 64, bar);
       ring.next();

@@ -6,6 +6,8 @@
 using Sums = Sum[MT * NP][NB / 2];
 constexpr int TURN = !X_TOKENS, HALF = X_TOKENS ? 64 : 4096;  // bytes to the second half of a step's columns of X
 constexpr int SECOND = WEIGHT ? 0 : 1;  // who has the metadata of the second half
+// Blocks of 64 rows in the ring, from one warpgroup to the next, and from one to the next of a warpgroup.
+constexpr int TO_NEXT = GATED && MT == 2 ? 1 : MT, TO_OTHER = GATED && MT == 2 ? SPAN : 1;
 
 // Metadata of a thread: a word for both halves of a step; of 8-bit operands one for each.
 struct Metadata {
@@ -40,10 +42,10 @@ struct Consumer {
 
   // Where the values, the metadata and X of this thread lie in the ring.
   __device__ __forceinline__ unsigned values() const {
-    return smem + SMEM_A + ring.slot * A_BYTES + wm * MT * 4096 + warp * 1024 + lane * 16;
+    return smem + SMEM_A + ring.slot * A_BYTES + wm * TO_NEXT * 4096 + warp * 1024 + lane * 16;
   }
   __device__ __forceinline__ unsigned meta() const {
-    return smem + SMEM_META + ring.slot * META_BYTES + wm * MT * META + warp * (META / 4) + lane * (META / 128);
+    return smem + SMEM_META + ring.slot * META_BYTES + wm * TO_NEXT * META + warp * (META / 4) + lane * (META / 128);
   }
   __device__ __forceinline__ unsigned long long x() const {
     return descriptor(smem + ring.slot * B_BYTES + wn * NP * NB * 128, 8192, 1024);
@@ -110,8 +112,8 @@ struct Consumer {
     for (int i = 0; i < MT; ++i) {
       constexpr int SINGLE = MT == 1 ? ODD : 0;
       Fragment& now = f[(i + SINGLE) & 1];
-      now.a[0] = lds128(at + i * 4096), now.a[1] = lds128(at + i * 4096 + 512);
-      now.meta.load(metadata + i * META);
+      now.a[0] = lds128(at + i * TO_OTHER * 4096), now.a[1] = lds128(at + i * TO_OTHER * 4096 + 512);
+      now.meta.load(metadata + i * TO_OTHER * META);
       begin_products();
       wgmma_sp<0, TURN>(acc[i], now.a[0], desc, now.meta.first(), !first);
       wgmma_sp<SECOND, TURN>(acc[i], now.a[1], desc + (HALF >> 4), now.meta.second(), 1);

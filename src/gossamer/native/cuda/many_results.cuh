@@ -6,24 +6,39 @@
 template <bool BIAS>
 struct TwoRows {
   float scale[2], shift[2];
+#if GATED
+  float other[2];  // scales of the second weight
+#endif
 
-  __device__ __forceinline__ TwoRows(const Problem& p, int row) {
+  __device__ __forceinline__ TwoRows(const Problem& p, [[maybe_unused]] const Second& second, int row) {
 #pragma unroll
     for (int high = 0; high < 2; ++high) {
       int r = row + 8 * high;
       shift[high] = BIAS && r < p.rows ? widen(p.bias[r]) : 0.f;
       scale[high] = WEIGHT && r < p.rows ? p.row_scale[r] : 1.f;
+#if GATED
+      other[high] = WEIGHT && r < p.rows ? second.row_scale[r] : 1.f;
+#endif
     }
   }
 
-  __device__ __forceinline__ float of(Sum sum, int high, float token) const {
-    float f = WEIGHT ? float(sum) * (scale[high] * token) : float(sum);
-    return act(BIAS ? f + shift[high] : f);
+  // Result number i of four: two tokens of the first row, then of the second.
+  __device__ __forceinline__ float of(const Sum* d, int i, float token) const {
+    float f = WEIGHT ? float(d[i]) * (scale[i / 2] * token) : float(d[i]);
+    f = act(BIAS ? f + shift[i / 2] : f);
+#if GATED
+    const float sum = float(d[OTHER + i]);
+    f *= WEIGHT ? sum * (other[i / 2] * token) : sum;
+#endif
+    return f;
   }
+#if GATED
+  static constexpr int OTHER = NB / 2;  // sums of the second weight stand behind those of the first
+#endif
 
   // Of two tokens.
-  __device__ __forceinline__ unsigned low(const Sum* d, float2 token) const { return pack2(of(d[0], 0, token.x), of(d[1], 0, token.y)); }
-  __device__ __forceinline__ unsigned high(const Sum* d, float2 token) const { return pack2(of(d[2], 1, token.x), of(d[3], 1, token.y)); }
+  __device__ __forceinline__ unsigned low(const Sum* d, float2 token) const { return pack2(of(d, 0, token.x), of(d, 1, token.y)); }
+  __device__ __forceinline__ unsigned high(const Sum* d, float2 token) const { return pack2(of(d, 2, token.x), of(d, 3, token.y)); }
 };
 
 // The scales of tokens `n` and `n + 1`; there are some beyond the last.
@@ -41,7 +56,7 @@ __device__ __forceinline__ float2 scales_of(const Problem& p, int n) {
 template <bool BIAS>
 __device__ __forceinline__ void store(const Problem& p, const Sum (&acc)[NB / 2], int row0, int n0, int lane) {
   int g = lane >> 2, t = lane & 3;
-  TwoRows<BIAS> rows(p, row0 + g);
+  TwoRows<BIAS> rows(p, Second{}, row0 + g);
 #pragma unroll
   for (int j = 0; j < NB / 8; j += 4) {
     unsigned low[4], high[4];  // rows g and g + 8
@@ -85,13 +100,13 @@ __device__ __forceinline__ void sync_team(int group) {
 // tile is under way, and leaves out what lies beyond D. `group` is the warpgroup, `row0` and `n0` its first row and token,
 // `slot` the next of OUT buffers.
 template <bool BIAS>
-__device__ __forceinline__ void send(const Problem& p, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0, int& slot) {
+__device__ __forceinline__ void send(const Problem& p, const Second& second, const Map& map, unsigned smem, const Sums& acc, int group, int row0, int n0, int& slot) {
   static_assert(BOX == 64 || (BOX == 16 && !Y_TOKENS));
   int thread = threadIdx.x & 127, warp = thread >> 5, lane = thread & 31;
   int line = lane & 7, other = lane >> 3 & 1;  // of the 8 x 8 matrices that stmatrix writes: rows 0-7 and 8-15, two by two
 #pragma unroll
-  for (int i = 0; i < MT; ++i) {
-    TwoRows<BIAS> rows(p, row0 + i * 64 + warp * 16 + (lane >> 2));
+  for (int i = 0; i < (GATED ? 1 : MT); ++i) {
+    TwoRows<BIAS> rows(p, second, row0 + i * 64 + warp * 16 + (lane >> 2));
 #pragma unroll
     for (int part = 0; part < NP * NB / 64; ++part) {
       unsigned block = smem + STAGES * B_BYTES + (group * OUT + slot) * BLOCK;

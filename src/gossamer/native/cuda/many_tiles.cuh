@@ -1,12 +1,20 @@
 // vnm_many.cu and vnm_some.cu: the problem, its tiles, and where things lie in shared memory.
+//
+// GATED: D = act(V X) (W X), element by element, for two weights of one shape. Half of a tile's rows are of V, half of W, and a
+// warpgroup with two blocks of 64 rows has one of each. D has as many rows as each of them.
 #pragma once
 #include "tensor_cores.cuh"
+
+#ifndef GATED
+#define GATED 0
+#endif
 
 #define BM (64 * MT * WM)
 #define CONSUMERS (WM * WN)
 #define MIXED (CONSUMERS == 3)  // tiles of two heights
 #define NP (MIXED ? 2 : 1)      // times NB tokens of a warpgroup
 #define BN (NB * NP * WN)
+#define SPAN (BM / (GATED ? 128 : 64))  // blocks of 64 rows of a weight in a tile
 
 constexpr int B_BYTES = BN * 128;
 constexpr int A_BYTES = BM * 64;
@@ -41,6 +49,16 @@ struct Problem {
   int lines;               // tokens of a box of X: BN, or 64 and fewer; 64 where X is feature-major
 };
 
+#if GATED
+struct Second {  // the weight that is not activated
+  const char* values;
+  const char* meta;
+  const float* row_scale;
+};
+#else
+struct Second {};
+#endif
+
 struct alignas(64) Map {  // of a matrix, for copies by the copy engine: written by the driver
   unsigned long long opaque[16];
 };
@@ -63,7 +81,7 @@ struct Tiles {
 
 // Rows of a tile, in blocks of 64: of mixed heights, 8 blocks are tiles of 2, 3 and 3.
 __device__ __forceinline__ int first_block(int tile_m) {
-  return MIXED ? tile_m / 3 * 8 + tile_m % 3 * 8 / 3 : tile_m * (BM / 64);
+  return MIXED ? tile_m / 3 * 8 + tile_m % 3 * 8 / 3 : tile_m * SPAN;
 }
 __device__ __forceinline__ int blocks_of(const Problem& p, int tile_m) {  // it may reach below the last rows
   return min(first_block(tile_m + 1), (p.rows + 63) / 64) - first_block(tile_m);

@@ -2,10 +2,17 @@
 #pragma once
 #include "tensor_cores.cuh"
 
+#ifndef GATED
+#define GATED 0  // 1: the second half of the rows is of another weight, and what is activated is multiplied by its product
+#endif
+
 // Four rows: what becomes of their sums. Scales are of weights of 8 bits and fewer.
 struct Four {
   int row, count;  // the first row, and how many there are
   float scale[4], shift[4];
+#if GATED
+  float other[4];
+#endif
 
   template <class P>
   __device__ __forceinline__ Four(const P& p, int first) : row(first), count(min(4, p.rows - first)) {
@@ -16,13 +23,28 @@ struct Four {
     }
   }
 
+#if GATED
+  __device__ __forceinline__ void see(const float* scales) {  // of the second weight: its rows are all there
+#pragma unroll
+    for (int i = 0; i < 4; ++i) other[i] = WEIGHT ? scales[row + i] : 1.f;
+  }
+#endif
+
   template <class P>
-  __device__ __forceinline__ void put(const P& p, int token, float4 f, float all) const {
+  __device__ __forceinline__ void put(const P& p, int token, float4 f, [[maybe_unused]] float4 second, float all) const {
     const float sum[4] = {f.x, f.y, f.z, f.w};
     u16* to = (u16*)(p.y + (long long)token * p.ldy) + row;
+    float result[4];
     u16 y[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) y[i] = narrow(act((WEIGHT ? sum[i] * (scale[i] * all) : sum[i]) + shift[i]));
+    for (int i = 0; i < 4; ++i) result[i] = act((WEIGHT ? sum[i] * (scale[i] * all) : sum[i]) + shift[i]);
+#if GATED
+    const float factor[4] = {second.x, second.y, second.z, second.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) result[i] *= WEIGHT ? factor[i] * (other[i] * all) : factor[i];
+#endif
+#pragma unroll
+    for (int i = 0; i < 4; ++i) y[i] = narrow(result[i]);
     if (count == 4 && (unsigned long long)to % 8 == 0)
       *(uint2*)to = {y[0] | (unsigned)y[1] << 16, y[2] | (unsigned)y[3] << 16};
     else
@@ -44,7 +66,8 @@ struct Lines {  // of a token's sums; a warp that has the sums of a fragment wri
 // are there when they are needed.
 template <int ROWS, int TOKENS, int COPIES, int COUNT, int BLOCKS>
 struct AddUp {
-  static constexpr int FOURS = ROWS / 4, LINE = Lines<ROWS>::LINE, AT_ONCE = COUNT / FOURS;
+  static constexpr int HALF_ROWS = GATED ? ROWS / 2 : 0;  // to the row of the second weight
+  static constexpr int FOURS = (GATED ? ROWS / 2 : ROWS) / 4, LINE = Lines<ROWS>::LINE, AT_ONCE = COUNT / FOURS;
   static constexpr int EACH = (TOKENS + AT_ONCE * BLOCKS - 1) / (AT_ONCE * BLOCKS);  // tokens of a thread
   static_assert(COUNT >= FOURS && ROWS % 32 == 0);
   Four four;
@@ -67,30 +90,36 @@ struct AddUp {
   template <class P>
   __device__ __forceinline__ void run(const P& p, unsigned smem, float* sums) const {
     if (BLOCKS > 1 && COPIES > 1)
-      for (int token = first; token < tokens; token += AT_ONCE) *(float4*)(sums + token * LINE + mine) = copies(sums, token);
+      for (int token = first; token < tokens; token += AT_ONCE)
+#pragma unroll
+        for (int half = 0; half <= GATED; ++half) {
+          const int at = token * LINE + mine + half * HALF_ROWS;
+          *(float4*)(sums + at) = copies(sums + at);
+        }
     sync_cluster<BLOCKS>();
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       int token = first + (i * BLOCKS + rank) * AT_ONCE;
       if (token >= tokens) break;
-      float4 total;
-      if (BLOCKS == 1) {
-        total = copies(sums, token);
-      } else {
-        total = load_at(smem + (token * LINE + mine) * 4, 0);
-#pragma unroll
-        for (int j = 1; j < BLOCKS; ++j) add(total, load_at(smem + (token * LINE + mine) * 4, j));
-      }
-      four.put(p, begin + token, total, all[WEIGHT ? i : 0]);
+      const int at = token * LINE + mine;
+      four.put(p, begin + token, total(smem, sums, at), GATED ? total(smem, sums, at + HALF_ROWS) : float4{}, all[WEIGHT ? i : 0]);
     }
     sync_cluster<BLOCKS>();  // another block may still read this one's sums
   }
 
-  __device__ __forceinline__ float4 copies(const float* sums, int token) const {
-    const float4* at = (const float4*)(sums + token * LINE + mine);
-    float4 total = *at;
+  __device__ __forceinline__ float4 total(unsigned smem, const float* sums, int at) const {
+    if (BLOCKS == 1) return copies(sums + at);
+    float4 sum = load_at(smem + at * 4, 0);
 #pragma unroll
-    for (int i = 1; i < COPIES; ++i) add(total, at[i * TOKENS * LINE / 4]);
-    return total;
+    for (int j = 1; j < BLOCKS; ++j) add(sum, load_at(smem + at * 4, j));
+    return sum;
+  }
+
+  __device__ __forceinline__ float4 copies(const float* sums) const {
+    const float4* at = (const float4*)sums;
+    float4 sum = *at;
+#pragma unroll
+    for (int i = 1; i < COPIES; ++i) add(sum, at[i * TOKENS * LINE / 4]);
+    return sum;
   }
 };

@@ -29,17 +29,18 @@
 // FEEDERS (128 or 256; NB = 256 leaves registers for 128 only; GATHER = 0 needs no more than 128), STAGES, OUT (blocks of
 // 64 x 64 results that a warpgroup has on their way; 0: it stores from registers), BOX (lines of a block that leave
 // together: 64, or 16 where there is one buffer and D is feature-major), GATHER (0: all columns, m = 4), X_TOKENS (1: X is
-// token-major; GATHER = 0 only), Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu).
+// token-major; GATHER = 0 only), Y_TOKENS (1: D is token-major), ACT (0 none, 1 relu, 2 gelu, 3 silu), GATED (1: see
+// many_tiles.cuh; MT = 2, WN = 1, OUT > 0 and X_TOKENS = Y_TOKENS = 1 only).
 #include "many_feed.cuh"
 #include "many_results.cuh"
 
-__device__ __forceinline__ void consume(const Problem& p, const Map& map, unsigned smem) {
+__device__ __forceinline__ void consume(const Problem& p, const Second& second, const Map& map, unsigned smem) {
   int group = threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
   Consumer c{smem, group % WM, group / WM, warp, lane};
   Tiles tiles(p);
   [[maybe_unused]] int slot = 0;
   for (int tile = tiles.first; tile < tiles.end; tile += tiles.stride) {
-    int tile_m = tile % p.tiles_m, row = (first_block(tile_m) + c.wm * MT) * 64;
+    int tile_m = tile % p.tiles_m, row = (first_block(tile_m) + c.wm * TO_NEXT) * 64;
     int n0 = tile / p.tiles_m * BN + c.wn * NP * NB;
 #if MIXED
     if (c.wm >= blocks_of(p, tile_m)) {
@@ -51,9 +52,9 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
     c.multiply(acc, p.steps);
 #if OUT
     if (p.bias)
-      send<true>(p, map, smem, acc, group, row, n0, slot);
+      send<true>(p, second, map, smem, acc, group, row, n0, slot);
     else
-      send<false>(p, map, smem, acc, group, row, n0, slot);
+      send<false>(p, second, map, smem, acc, group, row, n0, slot);
 #else
 #pragma unroll
     for (int i = 0; i < MT * NP; ++i) {
@@ -69,7 +70,13 @@ __device__ __forceinline__ void consume(const Problem& p, const Map& map, unsign
 }
 
 extern "C" __global__ void __launch_bounds__(FEEDERS + 128 * CONSUMERS, 1)
+#if GATED
+vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map y, const __grid_constant__ Map x, const __grid_constant__ Second second) {
+  static_assert(MT == 2 && WN == 1 && OUT && !GATHER && X_TOKENS && Y_TOKENS);
+#else
 vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map y, const __grid_constant__ Map x) {
+  const Second second{};
+#endif
   extern __shared__ __align__(1024) unsigned char memory[];
   unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x)  // below the last rows: valid, if unused
@@ -86,9 +93,9 @@ vnm_many(const __grid_constant__ Problem p, const __grid_constant__ Map y, const
   after_the_kernel_before();
   if (threadIdx.x < FEEDERS) {
     fewer_registers<!GATHER ? 24 : FEEDERS == 128 ? 72 : 40>();
-    produce(p, x, smem);
+    produce(p, second, x, smem);
   } else {
     more_registers<MIXED ? 160 : GATHER ? 216 : 240>();
-    consume(p, y, smem);
+    consume(p, second, y, smem);
   }
 }

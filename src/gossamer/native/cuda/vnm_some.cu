@@ -18,9 +18,10 @@
 // and 4.3 us. Tensor cores need 4.9 us for 64 tokens at 2:4, and X comes from the second cache, 59 MB then.
 //
 // GROUP: up to three weights that are multiplied by the same X, each with arrays of its own; their results lie side by side.
+// GATED: two of one shape, and their results are multiplied: see many_tiles.cuh. WM is 2 and WK 1; all tiles are full.
 //
-// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP (or none). The
-// rest is as vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
+// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP (or none), GATED.
+// The rest is as vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
 #include "many_feed.cuh"
 #include "many_multiply.cuh"
 #include "sums.cuh"
@@ -34,17 +35,17 @@ struct Range {  // of steps
 };
 
 // Every ASKING-th step of a tile, by one thread.
-__device__ __forceinline__ void produce(const Problem& p, const Map& x, unsigned smem, int tile, int n0, Range steps, int which) {
+__device__ __forceinline__ void produce(const Problem& p, const Second& second, const Map& x, unsigned smem, int tile, int n0, Range steps, int which) {
   const int boxes = (min(NB, p.tokens - n0) + p.lines - 1) / p.lines, bytes = boxes * p.lines * 128;
   const int ahead = min(min(AHEAD, STAGES), steps.count);
-  for (int s = which; s < ahead; s += ASKING) fetch_w(p, smem, tile, steps.first + s, s, bytes);
+  for (int s = which; s < ahead; s += ASKING) fetch_w(p, second, smem, tile, steps.first + s, s, bytes);
   wait_for_the_kernel_before();
   Ring ring;
   ring.next(which);
 #pragma unroll 1
   for (int s = which; s < steps.count; s += ASKING) {
     if (s >= STAGES) wait(empty_bar(smem, ring.slot), ring.phase ^ 1);
-    if (s >= ahead) fetch_w(p, smem, tile, steps.first + s, ring.slot, bytes);
+    if (s >= ahead) fetch_w(p, second, smem, tile, steps.first + s, ring.slot, bytes);
     for (int i = 0; i < boxes; ++i)
       tensor_load(smem + ring.slot * B_BYTES + i * p.lines * 128, &x, (steps.first + s) * 64, n0 + i * p.lines, full_bar(smem, ring.slot));
     ring.next(ASKING);
@@ -89,6 +90,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #endif
 #ifdef GROUP
   vnm_some(const __grid_constant__ Problem all, const __grid_constant__ Map x, const __grid_constant__ Others others) {
+#elif GATED
+  vnm_some(const __grid_constant__ Problem p, const __grid_constant__ Map x, const __grid_constant__ Second second) {
+  static_assert(WM == 2 && WK == 1);
 #else
   vnm_some(const __grid_constant__ Problem p, const __grid_constant__ Map x) {
 #endif
@@ -99,8 +103,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #ifdef GROUP
   const Problem p = one_of(all, others, tile);
 #endif
+#if !GATED
+  const Second second{};
+#endif
   Range steps(p, rank);
-  if (blocks_of(p, tile) < WM) {  // below the last rows: valid metadata, if unused
+  if (blocks_of(p, tile) < SPAN) {  // below the last rows: valid metadata, if unused
     for (int i = threadIdx.x; i < STAGES * META_BYTES / 4; i += blockDim.x) *(unsigned*)(memory + SMEM_META + i * 4) = 0x44444444;
     fence_async();
   }
@@ -114,10 +121,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   __syncthreads();
   let_the_next_kernel_start();
   int group = (int)threadIdx.x / 128 - FEEDERS / 128, warp = (threadIdx.x / 32) & 3, lane = threadIdx.x & 31;
-  if (group < 0 && lane == 0) produce(p, x, smem, tile, n0, steps, warp);
+  if (group < 0 && lane == 0) produce(p, second, x, smem, tile, n0, steps, warp);
   __syncwarp();
   wait_for_the_kernel_before();
-  AddUp<BM, NB, WK, THREADS, CLUSTER> add_up(p, tile * BM, rank, n0);
+  AddUp<BM, NB, WK, THREADS, CLUSTER> add_up(p, tile * SPAN * 64, rank, n0);
+#if GATED
+  add_up.four.see(second.row_scale);
+#endif
   if (group < 0) {
     __syncthreads();  // nobody reads the ring any more
   } else {
