@@ -13,7 +13,7 @@ from torch import Tensor
 
 from gossamer.kernels.bitmap import cuda as bitmap_cuda
 from gossamer.kernels.vnm import cuda as vnm_cuda
-from gossamer.kernels.vnm import eight_cuda, products, weight_only_cuda
+from gossamer.kernels.vnm import eight_cuda, gated, group, products, weight_only_cuda
 from gossamer.native.cuda import calls
 from gossamer.native.cuda.cache import cubin
 
@@ -63,7 +63,7 @@ def collected(wanted: Wanted) -> Iterator[None]:
         products.function, calls.remember = real, remember
         products._ready.clear()
         vnm_cuda._known.clear()
-        for module in (eight_cuda, weight_only_cuda, bitmap_cuda):
+        for module in (eight_cuda, weight_only_cuda, bitmap_cuda, gated, group):
             module.KINDS._calls.clear()
 
 

@@ -5,12 +5,12 @@ python benchmarks/llm.py --tables              the table and the picture again, 
 python benchmarks/llm.py --tiny                a few numbers on any machine, CPU too: does it still run?
 
 transformers' LlamaModel of 6 of the 32 layers, bf16, random weights and masks; without the head, which beside 6 layers
-would weigh five times as much as in the whole model. Decoding is one call for one token of each sequence, with a static
-cache of 256 tokens. All models have ``gs.hf.grouped_attention_``, dense ones too, except one that has transformers' own
-attention. Each contender is a process that holds its model; one at a time runs, in turns for each size, with Python's
-garbage collector off. The figure is the fastest turn, the mean of its calls: others on the machine only add to it, and
-in eager mode, where the CPU is the limit, by up to a third. ``graph`` replays a CUDA graph of the call, ``compiled`` is
-``torch.compile(model.forward, mode="reduce-overhead")``.
+would weigh five times as much as in the whole model. Sparse MLPs of 2:8 are shrunk: see ``pruned``. Decoding is one
+call for one token of each sequence, with a static cache of 256 tokens. All models have ``gs.hf.grouped_attention_``,
+dense ones too, except one that has transformers' own attention. Each contender is a process that holds its model; one
+at a time runs, in turns for each size, with Python's garbage collector off. The figure is the fastest turn, the mean of
+its calls: others on the machine only add to it, and in eager mode, where the CPU is the limit, by up to a third.
+``graph`` replays a CUDA graph of the call, ``compiled`` is ``torch.compile(model.forward, mode="reduce-overhead")``.
 """
 
 from __future__ import annotations
@@ -42,33 +42,53 @@ CASES = {
     "1": (1, 1), "8": (8, 1), "16": (16, 1), "32": (32, 1), "64": (64, 1), "128": (128, 1),
     "512": (1, 512), "2048": (1, 2048), "4 x 2048": (4, 2048),
 }  # fmt: skip
-#: Rows, columns and m of sparse layers.
-LAYERS = ((4096, 4096, 4), (1024, 4096, 4), (14336, 4096, 4), (4096, 14336, 4), (14336, 4096, 8), (4096, 14336, 8))
+#: Rows, columns and m of sparse layers, and of gated ones.
+LAYERS = ((4096, 4096, 4), (1024, 4096, 4), (4096, 14336, 4), (4096, 7168, 4))
+GATED = ((14336, 4096, 4), (7168, 4096, 8))
 MODES = ("eager", "graph", "compiled")
 CACHE, START = 256, 100
 SECONDS = 0.03  # of one turn
 EAGER = 3  # times as many turns of eager calls, whose times vary most
 
 
-def columns(shape: torch.Size, m: int, device: str) -> Tensor:
-    """A random mask that keeps 2 of each m columns, four of them shared by all rows."""
-    rows, groups = shape[0], shape[1] // m
-    shared = torch.rand(groups, m, device=device).topk(4, dim=1).indices
-    kept = torch.rand(rows, groups, 4, device=device).topk(2, dim=2).indices
-    at = shared.expand(rows, -1, -1).gather(2, kept) + torch.arange(0, shape[1], m, device=device)[:, None]
-    return torch.zeros(shape, dtype=torch.bool, device=device).scatter_(1, at.view(rows, -1), True)
+def shared_columns(cols: int, m: int, device: str) -> Tensor:
+    """Four random columns of each m, for all rows."""
+    return torch.rand(cols // m, m, device=device).topk(4, dim=1).indices
 
 
-def pruned(model: nn.Module, mlp: int, device: str) -> dict[str, tuple[Any, int]]:
-    """Set weights to zero: 2:mlp in the MLP, 2:4 in the attention. Returns weights by name, with their m."""
-    found = {}
-    for name, weight in all_weights(model).items():
-        if ".layers." in f".{name}" and len(weight.shape) == 2:
-            m = mlp if ".mlp." in name else 4
-            with torch.no_grad():
-                weight.parameter.mul_(columns(weight.shape, m, device))
-            found[name] = weight, m
-    return found
+def mask_of(rows: int, shared: Tensor, m: int) -> Tensor:
+    """A random mask that keeps 2 of each four shared columns."""
+    groups = len(shared)
+    kept = torch.rand(rows, groups, 4, device=shared.device).topk(2, dim=2).indices
+    at = shared.expand(rows, -1, -1).gather(2, kept) + torch.arange(0, groups * m, m, device=shared.device)[:, None]
+    return torch.zeros(rows, groups * m, dtype=torch.bool, device=shared.device).scatter_(1, at.view(rows, -1), True)
+
+
+def pruned(model: nn.Module, mlp: int, device: str, shrink: bool = True) -> dict[str, tuple[Any, int]]:
+    """Set weights to zero: 2:mlp in the MLP, 2:4 in the attention. Returns weights by name, with their m.
+
+    Gate and up share columns, as pruning chooses them. 2:8 of down for all rows reads half of the neurons: ``shrink_``
+    removes the others, and what is left of down is 2:4.
+    """
+    shared: dict[str, Tensor] = {}  # by the module that has the layers
+    for name, weight in layers_of(model).items():
+        m = mlp if ".mlp." in name else 4
+        rows, cols = weight.shape
+        key = name.rpartition(".")[0].rpartition(".")[0] + str(cols) if ".mlp." in name else name
+        shared.setdefault(key, shared_columns(cols, m, device))
+        with torch.no_grad():
+            weight.parameter.mul_(mask_of(rows, shared[key], m))
+    gone = gs.nn.shrink_(model) if mlp != 4 and shrink else {}
+    halved = {name.replace(".up_proj", ".down_proj") for name in gone}
+    return {
+        name: (weight, 4 if ".mlp." not in name or name.removesuffix(".weight") in halved else mlp)
+        for name, weight in layers_of(model).items()
+    }
+
+
+def layers_of(model: nn.Module) -> dict[str, Any]:
+    """The weights of the layers by their names."""
+    return {n: w for n, w in all_weights(model).items() if ".layers." in f".{n}" and len(w.shape) == 2}
 
 
 def packed(model: nn.Module, mlp: int, device: str) -> None:
@@ -263,17 +283,25 @@ def compile_kernels(cases: list[str]) -> None:
     with multiprocessing.get_context("fork").Pool() as pool:  # before CUDA is initialised here
         from benchmarks.gpu_common import Wanted, collected, compile_all, pattern
         from gossamer.kernels.vnm.eight import pack8
+        from gossamer.kernels.vnm.operators import vnm_of
 
         wanted: Wanted = {}
-        for rows, cols, m in LAYERS:
+        tokens = [batch * length for batch, length in (CASES[case] for case in cases)]
+        for rows, cols, m in (*LAYERS, *GATED):
             dense = pattern(rows, cols, m)
             weight, small = gs.from_dense(dense, PackedVNM("all", 2, m)), pack8(dense, m)
+            shared, meta, _ = vnm_of(weight.structure)
             with collected(wanted), torch.inference_mode():
-                for batch, length in (CASES[case] for case in cases):
-                    x = torch.zeros(batch * length, cols, dtype=torch.bfloat16, device="cuda")
-                    nn.functional.linear(x, weight)
-                    torch.ops.gossamer.vnm_8bit(*small[:4], x, None, *small.sizes, 0)
-                    torch.ops.gossamer.quantize_8bit(x, False)
+                for x in (torch.zeros(count, cols, dtype=torch.bfloat16, device="cuda") for count in tokens):
+                    if (rows, cols, m) in GATED:
+                        values, narrow = weight.values(), x[:, : cols * 4 // m]  # a trace gathers the columns first
+                        two = (values, meta) * 2
+                        torch.ops.gossamer.vnm_gated(*two, shared, None, None, narrow, rows, narrow.shape[1], 4, 3)
+                        two = (small[0], small[2]) * 2
+                        torch.ops.gossamer.vnm_gated(*two, small[1], small[3], small[3], x, rows, cols, m, 3)
+                    else:
+                        nn.functional.linear(x, weight)
+                        torch.ops.gossamer.vnm_8bit(*small[:4], x, None, *small.sizes, 0)
         compile_all(pool, wanted)
 
 

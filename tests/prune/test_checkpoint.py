@@ -20,18 +20,18 @@ def test_resume_gives_the_same_bits(tmp_path, monkeypatch):
         whole = copy.deepcopy(dense)
         gs.prune.oneshot(whole, "2:4", data, method=method)
         folder, model, done = tmp_path / method, copy.deepcopy(dense), []
-        real = Job._layer
+        real = Job._together
 
-        def interrupted(self, layer, gram, real=real, done=done):
+        def interrupted(self, team, gram, real=real, done=done):
             if len(done) == 2:
                 raise KeyboardInterrupt
-            done.append(layer.name)
-            return real(self, layer, gram)
+            done.append(team[0].name)
+            return real(self, team, gram)
 
-        monkeypatch.setattr(Job, "_layer", interrupted)
+        monkeypatch.setattr(Job, "_together", interrupted)
         with pytest.raises(KeyboardInterrupt):
             gs.prune.oneshot(model, "2:4", data, method=method, checkpoint=folder)
-        monkeypatch.setattr(Job, "_layer", real)
+        monkeypatch.setattr(Job, "_together", real)
         # the interrupted model itself, and a fresh one: both go on
         for again in (model, copy.deepcopy(dense)):
             copied = tmp_path / f"{method}-{id(again)}"
@@ -59,8 +59,8 @@ def test_resume_after_kill(tmp_path):
         "model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(6)])\n"
         "data = [torch.randn(32, 16)]\n"
         "if sys.argv[1] == 'slow':\n"
-        "    real = driver.Job._layer\n"
-        "    driver.Job._layer = lambda *a: (time.sleep(0.3), real(*a))[1]\n"
+        "    real = driver.Job._together\n"
+        "    driver.Job._together = lambda *a: (time.sleep(0.3), real(*a))[1]\n"
         "gs.prune.oneshot(model, '2:4', data, checkpoint=sys.argv[2] if len(sys.argv) > 2 else None)\n"
         "print(sum(float(layer.weight.detach().to_dense().double().abs().sum()) for layer in model))\n"
     )

@@ -236,20 +236,59 @@ def test_layers_that_follow_the_dense_model_end_closer_to_it(kind):
 def test_the_model_is_dense_until_its_block_is_done(monkeypatch):
     model = causal("llama")
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    real = gs.prune.job.Job._layer
+    real = gs.prune.job.Job._together
 
-    def failing(self, layer, gram):
-        if layer.name.endswith("layers.1.mlp.up_proj.weight"):
+    def failing(self, team, gram):
+        if team[0].name.endswith("layers.1.mlp.up_proj.weight"):
             raise RuntimeError("stop")
-        return real(self, layer, gram)
+        return real(self, team, gram)
 
-    monkeypatch.setattr(gs.prune.job.Job, "_layer", failing)
+    monkeypatch.setattr(gs.prune.job.Job, "_together", failing)
     data = [{"input_ids": torch.randint(0, 64, (2, 12))}]
     with pytest.raises(RuntimeError, match="stop"):
         gs.prune.oneshot(model, "2:4", data)
     for name, parameter in model.named_parameters():
         done = "layers.0." in name and "proj" in name
         assert torch.equal(parameter.detach(), before[name]) != done, name
+
+
+def columns_of(weight):
+    return weight.mask().any(0)
+
+
+@pytest.mark.parametrize("method", ["wanda", "sparsegpt", gs.prune.OBS("hessian"), gs.prune.SparseGPT(target="layer")])
+def test_layers_with_the_same_input_share_columns(method, tmp_path):
+    model = causal("llama")
+    data = [{"input_ids": torch.randint(0, 64, (2, 12))} for _ in range(2)]
+    how = {"*self_attn.*": gs.VNM("all", 2, 8), "*mlp.*": "all:2:8", "*": None}
+    alone = copy.deepcopy(model)
+    report = gs.prune.oneshot(model, how, data, method=method, checkpoint=tmp_path)
+    for layer in model.model.layers:
+        q, k, v, o = (getattr(layer.self_attn, f"{name}_proj").weight for name in "qkvo")
+        gate, up, down = (getattr(layer.mlp, f"{name}_proj").weight for name in ("gate", "up", "down"))
+        for group in ((q, k, v), (gate, up)):
+            assert all(torch.equal(columns_of(each), columns_of(group[0])) for each in group)
+            assert int(columns_of(group[0]).sum()) == group[0].shape[1] // 2
+        assert not torch.equal(columns_of(o), columns_of(q)) and not torch.equal(columns_of(down)[:32], columns_of(up))
+        assert all(weight.sparsity == 0.75 for weight in (q, k, v, o, gate, up, down))
+    assert len(report.layers) == 14 and all(row.error is not None for row in report.layers)
+    again = gs.prune.oneshot(alone, how, data, method=method, checkpoint=tmp_path)  # from the folder
+    assert [row.error for row in again.layers] == [row.error for row in report.layers]
+    for one, other in zip(model.parameters(), alone.parameters(), strict=True):
+        assert torch.equal(one.detach(), other.detach())
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_a_joint_choice_is_that_of_one_tall_matrix(calibrated):
+    model = causal("llama")
+    mlp = copy.deepcopy(model.model.layers[0].mlp)
+    tall = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).detach()
+    data = [{"input_ids": torch.arange(12)[None]}] if calibrated else None
+    gs.prune.oneshot(model, {"*mlp.*": "all:2:8", "*": None}, data, method="magnitude")
+    pruned = model.model.layers[0].mlp
+    got = torch.cat([pruned.gate_proj.weight.mask(), pruned.up_proj.weight.mask()])
+    assert torch.equal(got, gs.VNM("all", 2, 8).select(tall.abs()))
+    assert torch.equal(pruned.down_proj.weight.mask(), gs.VNM("all", 2, 8).select(mlp.down_proj.weight.detach().abs()))
 
 
 def test_padding_tokens_are_left_out():

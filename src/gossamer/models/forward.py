@@ -74,7 +74,7 @@ def _linear(own: Forward) -> Forward:
             or transforming()
         ):
             return own(self, input)
-        if "_together" in self.__dict__ and _by(F.linear, linear_sparse, held.format):
+        if "_together" in self.__dict__ and is_ours(held.format):
             out = _by_group(self, input)
             if out is not None:
                 return out
@@ -92,9 +92,7 @@ def _linear(own: Forward) -> Forward:
         return kernel.forward(input, values, bias)
 
     def traced(self: Any, input: Tensor) -> Tensor:
-        if not _is_plain(self, self._sparse["weight"]) or not _by(
-            F.linear, linear_sparse, self._sparse["weight"].format
-        ):
+        if not _is_plain(self, self._sparse["weight"]) or not is_ours(self._sparse["weight"].format):
             return own(self, input)
         if "_together" in self.__dict__ and not autocasts() and (out := _by_group(self, input)) is not None:
             return out
@@ -150,8 +148,7 @@ def _kernel(structure: Structure, values: Tensor) -> Product | None:
     """Return what multiplies tokens by a weight, if no user has registered another kernel for it; kept with it."""
     known = structure.memo.get("module")
     if known is None or known[0] != table._version or known[1] is not values.dtype:
-        ours = _by(F.linear, linear_sparse, structure.format)
-        kernel = kernel_of(values, values, structure) if ours else None
+        kernel = kernel_of(values, values, structure) if is_ours(structure.format) else None
         known = table.version(), values.dtype, kernel
         structure.memo.keep("module", known)
     return known[2]
@@ -196,6 +193,11 @@ def _operands(module: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         return x, values, bias
     dtype = torch.get_autocast_dtype(x.device.type)
     return x.to(dtype), values.to(dtype), None if bias is None else bias.to(dtype)
+
+
+def is_ours(format: Format) -> bool:
+    """Do our kernels compute linear layers with weights of a format: has no user registered others?"""
+    return _by(F.linear, linear_sparse, format)
 
 
 def _by(operator: Any, function: Any, format: Format) -> bool:

@@ -1,6 +1,7 @@
 """Layers that read the same input, such as q, k and v, computed in one launch.
 
-Packed 2:4 layers only share the launch (:mod:`gossamer.models.together`). Quantized ones are a :class:`Group`, which
+Gate and up of a gated MLP are multiplied in the same kernel (:mod:`gossamer.models.gated`). Other packed 2:4 layers
+only share the launch (:mod:`gossamer.models.together`). Quantized ones are a :class:`Group`, which
 stores the weights of its layers together. The first layer that is called computes for all of them, and
 the others return their part when they are called with the same tensor. For everything else they are separate layers:
 ``state_dict``, ``gs.save`` and ``save_pretrained`` get the arrays of each, which are copied on access.
@@ -20,6 +21,7 @@ from gossamer.formats.levels.pairs import TILE, step_of
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays
+from gossamer.models.gated import gate_
 from gossamer.models.pack.examples import Example, evaluating, examples_of
 from gossamer.models.quantized import QuantizedLinear, in_type
 from gossamer.models.together import MOST, Together, can_join, leave
@@ -126,6 +128,9 @@ def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
     three packed 2:4 ones with multiples of 128 outputs; they keep their weights, and share the launch on GPUs of
     compute capability 9.0. The outputs are slices of one tensor.
 
+    In a gated MLP, ``down(activation(gate(x)) * up(x))``, gate and up of one pattern with a multiple of 64 outputs (for
+    V:N:M with the same columns) keep their weights, and the activation and the product are computed in the kernel too.
+
     Parameters
     ----------
     model
@@ -155,17 +160,18 @@ def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
 
 def group_layers(model: nn.Module, examples: Sequence[Example]) -> list[tuple[str, ...]]:
     """As :func:`group_`, for examples that were read."""
-    names = {module: name for name, module in model.named_modules() if _may_join(module)}
-    for layer in names:
+    names = {module: name for name, module in model.named_modules()}
+    layers = [module for module in names if _may_join(module)]
+    for layer in layers:
         layer.ungroup() if isinstance(layer, QuantizedLinear) else leave(layer)
+    gated = gate_(model)
+    alone = [layer for layer in layers if all(layer not in pair for pair in gated)]
     with evaluating(model):
-        found = [_runs(model, list(names), example) for example in examples] if names else []
+        found = [_runs(model, alone, example) for example in examples] if alone else []
     agreed = set.intersection(*found) if found else set()
-    made = []
-    for layers in sorted(agreed, key=lambda layers: names[layers[0]]):
-        _join(layers)
-        made.append(tuple(names[layer] for layer in layers))
-    return made
+    for run in agreed:
+        _join(run)
+    return sorted(tuple(names[layer] for layer in run) for run in [*agreed, *gated])
 
 
 def _may_join(module: nn.Module) -> bool:

@@ -2,8 +2,8 @@
 
 A neuron is removed if its row of weights is zero, so that its output is constant, or if no later neuron reads it. A
 constant other than 0 is added to the bias of the layer that reads it. The reader of a neuron must be known: this works
-for layers of an nn.Sequential with element-wise modules in between, the MLPs of torch's transformer layers, and the
-gated MLPs of transformers.
+for layers of an nn.Sequential with element-wise modules in between, the MLPs of torch's transformer layers, and gated
+MLPs such as those of transformers.
 """
 
 from __future__ import annotations
@@ -13,18 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from gossamer.formats import Dense
+from gossamer.models.activations import is_elementwise
+from gossamer.models.gated import parts_of
 from gossamer.models.modules import dense_class
 from gossamer.models.stored import set_data
 from gossamer.models.weights import Weight, all_weights, check_model
-
-_ELEMENTWISE: tuple[type[nn.Module], ...] = (
-    nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh, nn.Sigmoid,
-    nn.Hardtanh, nn.Hardswish, nn.Hardsigmoid, nn.Softplus, nn.Softsign, nn.LogSigmoid, nn.Identity, nn.Dropout,
-)  # fmt: skip
-_FUNCTIONS = (F.relu, F.gelu, F.silu)
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -47,8 +42,8 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     Parameters
     ----------
     model
-        Any module. Layers of an ``nn.Sequential``, of torch's transformer layers and of gated MLPs of transformers
-        shrink; all others are unchanged.
+        Any module. Layers of an ``nn.Sequential``, of torch's transformer layers and of gated MLPs shrink; all others
+        are unchanged.
 
     Returns
     -------
@@ -112,7 +107,7 @@ def _in_a_row(modules: list[nn.Module]) -> Iterator[Pair]:
             if last is not None:
                 yield Pair((last,), _one_after_another(between), module)  # type: ignore[arg-type]
             last, between = module, []
-        elif type(module) in _ELEMENTWISE:
+        elif is_elementwise(module):
             between.append(module)
         else:
             last = None
@@ -120,19 +115,13 @@ def _in_a_row(modules: list[nn.Module]) -> Iterator[Pair]:
 
 def _in_a_block(module: Any) -> list[Pair]:
     """The MLP of a block that is known."""
-    if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) and _is_elementwise(module.activation):
+    if type(module) in (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer) and is_elementwise(module.activation):
         return [Pair((module.linear1,), module.activation, module.linear2)]
-    known = type(module).__module__.startswith("transformers.") and type(module).__name__.endswith("MLP")
-    parts = [getattr(module, name, None) for name in ("gate_proj", "up_proj", "down_proj")]
-    if known and all(isinstance(part, nn.Linear) for part in parts) and _is_elementwise(module.act_fn):
-        gate, up, down = parts
-        return [Pair((gate, up), module.act_fn, down)]  # type: ignore[arg-type]
-    return []
-
-
-def _is_elementwise(activation: Any) -> bool:
-    names = ("SiLUActivation", "GELUActivation")  # of transformers
-    return activation in _FUNCTIONS or type(activation) in _ELEMENTWISE or type(activation).__name__ in names
+    found = parts_of(module)
+    if found is None:
+        return []
+    gate, up, down = (module.get_submodule(name) for name in found[:3])
+    return [Pair((gate, up), found.activation, down)]
 
 
 def _one_after_another(modules: list[nn.Module]) -> Activation:

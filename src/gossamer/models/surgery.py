@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -22,6 +23,7 @@ from gossamer.models.coverage import (
     taken_and_left,
 )
 from gossamer.models.experts import as_rows, experts_hold_inputs_first, from_rows, is_experts
+from gossamer.models.gated import gates_and_ups, ungate
 from gossamer.models.names import Where, chosen, inputs_first, layer_weights, named
 from gossamer.models.opaque import opaque_weights, release_opaque
 from gossamer.models.weights import Weight, all_weights, check_model, sparse_weights
@@ -64,10 +66,11 @@ def sparsify_(
 
     This includes the weights of linear and convolution layers, and the projections of ``nn.MultiheadAttention``.
     Norms and biases don't change. Depthwise convolutions and an output layer that is tied to an embedding are included
-    if ``where`` or a glob of ``how`` matches them, embeddings if it matches nothing else. The logger "gossamer" says
-    how much of the model is sparse, and why the rest is not. Patterns read a weight as [outputs, inputs], also if it is
-    stored transposed (Conv1D of transformers). The parameter objects stay the same, so optimizers, tied weights and
-    references keep working. If there is an error, nothing has changed.
+    if ``where`` or a glob of ``how`` matches them, embeddings if it matches nothing else. Gate and up of a gated MLP
+    choose the shared columns of "all:2:8" together. The logger "gossamer" says how much of the model is sparse, and why
+    the rest is not. Patterns read a weight as [outputs, inputs], also if it is stored transposed (Conv1D of
+    transformers). The parameter objects stay the same, so optimizers, tied weights and references keep working. If
+    there is an error, nothing has changed.
 
     Parameters
     ----------
@@ -115,7 +118,10 @@ def sparsify_(
     for sparsifier in dict.fromkeys(plan.values()):
         same = [n for n, s in plan.items() if s == sparsifier]
         dense = {n: weights[n].dense() for n in same}
-        masks = sparsifier.mask_many({n: _by_outputs(weights[n], w) for n, w in dense.items()})
+        rows = {n: _by_outputs(weights[n], w) for n, w in dense.items()}
+        masks = sparsifier.mask_many(rows)
+        if sparsifier.pattern.shares_columns:
+            masks |= _masks_of_pairs(model, weights, rows, sparsifier)
         for n in same:
             made[n] = apply_mask(dense[n], _as_stored(weights[n], masks[n]), format)
     for name, tensor in made.items():
@@ -123,6 +129,20 @@ def sparsify_(
     made_sparse(model)
     _LOG.info("sparsify_: %s", covered(model))
     return model
+
+
+def _masks_of_pairs(
+    model: nn.Module, weights: Mapping[str, Weight], rows: Mapping[str, Tensor], sparsifier: Sparsifier
+) -> dict[str, Tensor]:
+    """Return masks of gate and up of gated MLPs, which share columns as if they were one weight."""
+    names = {id(weights[name].module): name for name in rows if len(weights[name].places) == 1}
+    masks: dict[str, Tensor] = {}
+    for pair in gates_and_ups(model):
+        both = [names[id(layer)] for layer in pair if id(layer) in names]
+        if len(both) == 2 and len({rows[name].dtype for name in both}) == 1:
+            mask = sparsifier.mask(torch.cat([rows[name] for name in both]))
+            masks |= zip(both, mask.split([len(rows[name]) for name in both]), strict=True)
+    return masks
 
 
 def covered(model: nn.Module) -> str:
@@ -204,6 +224,8 @@ def densify_(model: nn.Module) -> nn.Module:
     48
     """
     check_model(model)
+    for module in model.modules():
+        ungate(module)
     own: dict[int, Any] = {id(m): m for m in model.modules() if hasattr(m, "as_dense")}  # these convert themselves
     model = put_all(model, {key: module.as_dense() for key, module in own.items()})
     for weight in sparse_weights(model).values():

@@ -83,6 +83,18 @@ class Pattern(ABC):
     ranks: ClassVar[bool] = True
     """Does it rank scores? False: it compares each with a number, so the unit of the scores matters."""
 
+    @property
+    def shares_columns(self) -> bool:
+        """Do all rows keep values in the same columns? Then layers with the same input are pruned as one matrix.
+
+        Examples
+        --------
+        >>> from gossamer.patterns import NM, VNM
+        >>> VNM("all", 2, 8).shares_columns, VNM(64, 2, 8).shares_columns, NM(2, 4).shares_columns
+        (True, False, False)
+        """
+        return False
+
     # -- which positions stay
 
     @abstractmethod

@@ -66,6 +66,10 @@ class SharedNM(Pattern):
         check_n_of_m("SharedNM", self.n, self.shared)
         check_n_of_m("SharedNM", self.shared, self.m)
 
+    @property
+    def shares_columns(self) -> bool:
+        return self.v == "all" and self.shared < self.m
+
     def pick(self, scores: Tensor) -> Tensor:
         matrix = as_matrix(scores)
         rows, columns = matrix.shape

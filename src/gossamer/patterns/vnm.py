@@ -74,6 +74,10 @@ class VNM(Pattern):
     def _shared(self) -> SharedNM:
         return SharedNM(self.v, 4, 2, self.m)
 
+    @property
+    def shares_columns(self) -> bool:
+        return self._shared.shares_columns
+
     def pick(self, scores: Tensor) -> Tensor:
         return self._shared.pick(scores)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Format, Masked
 from gossamer.methods import Layer
+from gossamer.models.gated import gates_and_ups
 from gossamer.models.surgery import made_sparse
 from gossamer.progress import progress
 from gossamer.prune.calibration import Loss, add_gradients, run, samples
@@ -66,6 +67,7 @@ class Job:
         self.gradients = bool({"grad", "grads"} & set(self.method.needs))
         sizes = [layer.size for layer in self.plan.patterns]
         self.offsets = {name: sum(sizes[:i]) for i, name in enumerate(self.layers)}
+        self.pairs = {id(layer): number for number, pair in enumerate(gates_and_ups(self.model)) for layer in pair}
         if self.refine and getattr(self.method, "bits", None):
             raise ValueError("refine= would move weights off the grid that bits= has rounded them to: use one of them")
 
@@ -153,23 +155,41 @@ class Job:
 
     def _stage(self, layers: list[Layer], grams: dict[str, Gram], new: _New) -> Iterator[tuple[str, float | None, int]]:
         """Prune layers that don't depend on each other; `new` takes their weights. The model is not changed."""
-        for layer in layers:
-            name, owner = layer.name, layer.parameter_name
-            if self.store is not None and name in self.store.done:
-                weight, mask, self.rows[name] = self.store.load(name, layer)
-            else:
-                weight, mask, self.rows[name] = self._layer(layer, grams.get(name))
-                if self.store is not None:
-                    self.store.save(name, weight, mask, layer.matrix(layer.dense()), self.rows[name])
-                log.info("%s", self.rows[name])
-            if owner not in new.values:
-                new.values[owner] = layer.dense().clone()
-                new.masks[owner] = torch.ones_like(new.values[owner], dtype=torch.bool)
-            layer.put(new.values[owner], weight.to(new.values[owner]))
-            layer.put(new.masks[owner], mask.to(new.masks[owner].device))
-            self.gathered.pop(name, None)
-            yield name, self.rows[name].error, 1
+        for team in self._teams(layers, grams):
+            for layer, (weight, mask, row) in zip(team, self._pruned(team, grams.get(team[0].name)), strict=True):
+                name, owner = layer.name, layer.parameter_name
+                self.rows[name] = row
+                if owner not in new.values:
+                    new.values[owner] = layer.dense().clone()
+                    new.masks[owner] = torch.ones_like(new.values[owner], dtype=torch.bool)
+                layer.put(new.values[owner], weight.to(new.values[owner]))
+                layer.put(new.masks[owner], mask.to(new.masks[owner].device))
+                self.gathered.pop(name, None)
+                yield name, row.error, 1
         new.there.update({x.parameter_name: self._there(new.values[x.parameter_name]) for x in layers})
+
+    def _teams(self, layers: list[Layer], grams: dict[str, Gram]) -> list[list[Layer]]:
+        """Layers that are pruned as one matrix: those with the same input, if all rows of a matrix share columns."""
+        teams: dict[Any, list[Layer]] = {}
+        for layer in layers:
+            pattern, gram = self.plan.patterns[layer], grams.get(layer.name)
+            key: Any = layer.name
+            if pattern.shares_columns and not self.gradients:
+                same = self.pairs.get(id(layer.source.module), key) if gram is None else id(gram)
+                key = same, pattern, layer.inputs, self._done(layer.name)
+            teams.setdefault(key, []).append(layer)
+        return list(teams.values())
+
+    def _pruned(self, team: list[Layer], gram: Gram | None) -> list[tuple[Tensor, Tensor, LayerReport]]:
+        """The weights, masks and reports of a team, from the folder of an earlier run if they are there."""
+        if self.store is not None and self._done(team[0].name):
+            return [self.store.load(layer.name, layer) for layer in team]
+        found = self._together(team, gram)
+        for layer, (weight, mask, row) in zip(team, found, strict=True):
+            if self.store is not None:
+                self.store.save(layer.name, weight, mask, layer.matrix(layer.dense()), row)
+            log.info("%s", row)
+        return found
 
     def _write(self, names: list[str], new: _New) -> None:
         """Give the model the new weights of a block."""
@@ -179,40 +199,50 @@ class Job:
         self.masks |= new.masks
 
     @torch.no_grad()
-    def _layer(self, layer: Layer, gram: Gram | None) -> tuple[Tensor, Tensor, LayerReport]:
-        """One layer, pruned: weight and mask as matrices, and its report."""
+    def _together(self, team: list[Layer], gram: Gram | None) -> list[tuple[Tensor, Tensor, LayerReport]]:
+        """Layers pruned as one matrix, most often one layer: weights and masks as matrices, and reports."""
         started = time.perf_counter()
-        dense = layer.matrix(layer.dense())
-        old = self._there(dense)
+        first, dense = team[0], [layer.matrix(layer.dense()) for layer in team]
+        old = torch.cat([self._there(one) for one in dense]) if len(team) > 1 else self._there(dense[0])
         old = old if old.dtype == torch.float64 else old.float()
         if gram is not None and gram.moved:
             old = follow(old, gram)
-        pattern = self.plan.patterns[layer]
-        if layer.name in self.given:
-            mask = self.given[layer.name].to(old.device)
+        if first.name in self.given:
+            mask = self.given[first.name].to(old.device)
             out = Pruned(old * mask, mask)
         else:
-            known = Known(gram, self.gathered.get(layer.name), self.offsets[layer.name])
-            out = self.method.prune(old, pattern, known)
-        new, mask = out.weight, out.mask
-        error = None
-        if gram is not None:
-            if self.refine:
-                new = least_squares(old, new, mask, gram, self.refine)
-            before = gram.error(old)
-            error = gram.error(new - old) / before if before > 0 else 0.0
+            known = Known(gram, self.gathered.get(first.name), self.offsets[first.name])
+            out = self.method.prune(old, self.plan.patterns[first], known)
+        new = out.weight
+        if gram is not None and self.refine:
+            new = least_squares(old, new, out.mask, gram, self.refine)
         if not bool(new.isfinite().all()):
             raise FloatingPointError(
-                f"pruning {layer.name!r} by {self.method!r} gave NaN or infinity, so it was not changed. "
+                f"pruning {first.name!r} by {self.method!r} gave NaN or infinity, so it was not changed. "
                 "Try more damping, e.g. gs.prune.SparseGPT(damp=0.1)."
             )
-        energy = float((old * mask).double().square().sum() / old.double().square().sum().clamp(min=1e-300))
-        density = float(mask.sum()) / max(mask.numel(), 1)
-        seconds = time.perf_counter() - started
-        shape = (layer.outputs, layer.inputs)
         notes = out.notes + ((gram.note,) if gram is not None and gram.note and gram.note not in out.notes else ())
-        row = LayerReport(layer.name, shape, str(pattern), 1 - density, energy, error, seconds, notes)
-        return new.to(dense.dtype), mask, row
+        seconds = (time.perf_counter() - started) / len(team)
+        rows = [layer.outputs for layer in team]
+        parts = zip(team, dense, old.split(rows), new.split(rows), out.mask.split(rows), strict=True)
+        return [
+            (made.to(was.dtype), mask, self._report(layer, before, made, mask, gram, seconds, notes))
+            for layer, was, before, made, mask in parts
+        ]
+
+    def _report(
+        self, layer: Layer, old: Tensor, new: Tensor, mask: Tensor, gram: Gram | None, seconds: float,
+        notes: tuple[str, ...],
+    ) -> LayerReport:  # fmt: skip
+        """What pruning has done to a layer."""
+        error = None
+        if gram is not None:
+            before = gram.error(old)
+            error = gram.error(new - old) / before if before > 0 else 0.0
+        energy = float((old * mask).double().square().sum() / old.double().square().sum().clamp(min=1e-300))
+        density, shape = float(mask.sum()) / max(mask.numel(), 1), (layer.outputs, layer.inputs)
+        pattern = str(self.plan.patterns[layer])
+        return LayerReport(layer.name, shape, pattern, 1 - density, energy, error, seconds, notes)
 
     def _gather(self, ahead: list[str]) -> None:
         """See that the next layer has its gradients, and as many more from the same pass as memory allows."""

@@ -40,9 +40,10 @@ def oneshot(
     """Prune a trained model in place, without training, layer by layer, with calibration data.
 
     The model is pruned block by block. The inputs of a block come from the blocks before it, which are already pruned,
-    so later layers compensate for earlier ones. Linear layers, convolutions, ``nn.MultiheadAttention``, transformers'
-    Conv1D and the experts of its mixture-of-experts models are pruned. All other parameters, and layers that you
-    exclude, are not changed. The report shows what stays dense, and why.
+    so later layers compensate for earlier ones. Layers that read the same input choose the shared columns of "all:2:8"
+    together (except by methods that need gradients). Linear layers, convolutions, ``nn.MultiheadAttention``,
+    transformers' Conv1D and the experts of its mixture-of-experts models are pruned. All other parameters, and layers
+    that you exclude, are not changed. The report shows what stays dense, and why.
 
     Parameters
     ----------
