@@ -128,7 +128,7 @@ def test_in_eight_bits(launches):
 
 
 def test_the_class_computes_what_the_kernel_does_not_take(launches):
-    model, x = packed(), torch.randn(4, 64).bfloat16()
+    model, x = packed(act=nn.SiLU()), torch.randn(4, 64).bfloat16()
     group_(model, x)
     model(x).sum().backward()
     assert model[0].w1.weight_values.grad is not None and not launches
@@ -148,6 +148,9 @@ def test_the_class_computes_what_the_kernel_does_not_take(launches):
         assert len(launches) == 1
         close(model(x), expected)
         assert len(launches) == 2
+        model[0].act = nn.ReLU()
+        close(model(x), packed(act=nn.ReLU())(x))  # as it is now
+        assert len(launches) == 3 and launches[-1][-1] == 1
         model[0].w3.weight_values.data.zero_()
         assert not model(x).any()  # weights are read where they are
 

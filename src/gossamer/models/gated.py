@@ -31,12 +31,16 @@ _PRODUCTS = operator.mul, torch.mul
 
 
 class Parts(NamedTuple):
-    """The layers of a gated MLP by their names, and its activation: a module or a function."""
+    """The layers of a gated MLP by their names, and its activation: the name of a module, or a function."""
 
     gate: str
     up: str
     down: str
-    activation: Callable[[Tensor], Tensor]
+    activation: str | Callable[[Tensor], Tensor]
+
+    def activation_of(self, mlp: nn.Module) -> Any:
+        """Return the activation that the module has now."""
+        return mlp._modules[self.activation] if isinstance(self.activation, str) else self.activation
 
 
 class _Layers(fx.Tracer):
@@ -86,23 +90,23 @@ def _input(node: Any) -> Any:
     return node.args[0] if isinstance(node, fx.Node) and node.args else None
 
 
-def is_linear(module: nn.Module) -> bool:
+def is_linear(module: nn.Module | None) -> bool:
     """Is it a linear layer, as it was made or in a form of ours?"""
-    return dense_class(module) is nn.Linear or isinstance(module, QuantizedLinear)
+    return module is not None and (dense_class(module) is nn.Linear or isinstance(module, QuantizedLinear))
 
 
 def _is_layer(module: nn.Module, node: Any) -> bool:
     called = isinstance(node, fx.Node) and node.op == "call_module" and len(node.args) == 1 and not node.kwargs
-    return called and is_linear(module.get_submodule(str(node.target)))
+    return called and is_linear(module._modules.get(str(node.target)))  # a layer of its own, not of a part
 
 
-def _activation(module: nn.Module, node: Any) -> Callable[[Tensor], Tensor] | None:
-    """Return the activation that a step is, if it works element by element."""
+def _activation(module: nn.Module, node: Any) -> Any:
+    """Return the activation that a step is, as :class:`Parts` has it, if it works element by element."""
     if not isinstance(node, fx.Node) or len(node.args) != 1:
         return None
-    found: Any = module.get_submodule(str(node.target)) if node.op == "call_module" else node.target
+    found: Any = module._modules.get(str(node.target)) if node.op == "call_module" else node.target
     usual = all(value in (False, "none") for value in node.kwargs.values())  # of options
-    return found if usual and is_elementwise(found) else None
+    return node.target if usual and is_elementwise(found) else None
 
 
 def gates_and_ups(model: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
@@ -178,10 +182,11 @@ class Gated:
     def _first_half(self, x: Tensor) -> Tensor | None:
         """Return activation(gate(x)) * up(x) by one kernel, or None."""
         modules: Any = self.mlp._modules
-        gate, up, code = modules[self.parts.gate], modules[self.parts.up], code_of(self.parts.activation)
+        gate, up, activation = modules[self.parts.gate], modules[self.parts.up], self.parts.activation_of(self.mlp)
+        code = code_of(activation)
         if not _on_hopper(x) or x.dtype not in _HALF or transforming() or torch._C._is_any_autocast_enabled():
             return None
-        if not code or any(_has_hooks(part) for part in (gate, up, self.parts.activation)):
+        if not code or any(_has_hooks(part) for part in (gate, up, activation)):
             return None
         first, second = weights_of(gate), weights_of(up)
         if first is None or second is None or not self._fits(first, second) or x.shape[-1] != first.sizes[1]:
@@ -252,7 +257,7 @@ def gate_(model: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
             continue
         layers = module.get_submodule(parts.gate), module.get_submodule(parts.up)
         weights, gated = [weights_of(layer) for layer in layers], Gated(module, parts)
-        if code_of(parts.activation) and all(weights) and gated._fits(*weights):  # type: ignore[arg-type]
+        if code_of(parts.activation_of(module)) and all(weights) and gated._fits(*weights):  # type: ignore[arg-type]
             module.__dict__["forward"] = gated
             found.append(layers)
     return found

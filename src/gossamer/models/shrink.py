@@ -121,7 +121,7 @@ def _in_a_block(module: Any) -> list[Pair]:
     if found is None:
         return []
     gate, up, down = (module.get_submodule(name) for name in found[:3])
-    return [Pair((gate, up), found.activation, down)]
+    return [Pair((gate, up), found.activation_of(module), down)]
 
 
 def _one_after_another(modules: list[nn.Module]) -> Activation:
