@@ -74,6 +74,23 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     return {name: (before[name], after[name]) for name in before if after[name] < before[name]}
 
 
+@torch.no_grad()
+def without_effect(model: nn.Module) -> int:
+    """Return how many neurons :func:`shrink_` would remove at first; removing these may free others.
+
+    Examples
+    --------
+    >>> import torch, gossamer as gs
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+    >>> without_effect(gs.sparsify_(model, {"2": "all:2:8", "*": None}))
+    8
+    """
+    weights = {id(w.module): w for w in all_weights(model).values() if w.places[0][1] == "weight"}
+    own = {key for key, weight in weights.items() if not weight.foreign}
+    pairs = [pair for pair in _pairs(model) if all(id(layer) in own for layer in (*pair.writers, pair.reader))]
+    return sum(int(_without_effect(pair, weights)[0].sum()) for pair in pairs)
+
+
 def _pairs(model: nn.Module) -> Iterator[Pair]:
     """All layers whose only reader is known."""
     times: dict[int, int] = {}
@@ -135,14 +152,8 @@ def _one_after_another(modules: list[nn.Module]) -> Activation:
 
 def _shrink(pair: Pair, weights: dict[int, Weight]) -> bool:
     """Remove the neurons of one layer that nothing depends on. Were there any?"""
-    constant, value = _constants(pair, weights)
+    gone, constant, value = _without_effect(pair, weights)
     columns = weights[id(pair.reader)].dense()
-    unread = (columns == 0).all(0)
-    if pair.reader.bias is None:
-        constant &= value == 0
-    gone = constant | unread
-    if bool(gone.all()):
-        gone[0] = False  # a layer keeps at least one neuron
     if not bool(gone.any()):
         return False
     if pair.reader.bias is not None:
@@ -158,6 +169,17 @@ def _shrink(pair: Pair, weights: dict[int, Weight]) -> bool:
     _take(weights[id(pair.reader)], kept, 1)
     pair.reader.in_features = len(kept)
     return True
+
+
+def _without_effect(pair: Pair, weights: dict[int, Weight]) -> tuple[Tensor, Tensor, Tensor]:
+    """Which neurons can be removed, which of them have a constant output, and the output that these have."""
+    constant, value = _constants(pair, weights)
+    if pair.reader.bias is None:
+        constant &= value == 0
+    gone = constant | (weights[id(pair.reader)].dense() == 0).all(0)
+    if bool(gone.all()):
+        gone[0] = False  # a layer keeps at least one neuron
+    return gone, constant, value
 
 
 def _constants(pair: Pair, weights: dict[int, Weight]) -> tuple[Tensor, Tensor]:

@@ -44,3 +44,12 @@ def test_zeros_in_a_weight_that_cannot_be_packed_are_said():
     report = gs.pack_(nn.Sequential(layer), quiet=True)
     assert [name for name, _ in report.skipped] == ["0.weight"]
     assert "Bilinear" in report.skipped[0][1]
+
+
+def test_neurons_without_effect_are_said():
+    model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64))
+    report = gs.pack_(gs.sparsify_(model, "all:2:8"), torch.randn(4, 64), tune=False, quiet=True)
+    assert report.without_effect == 64 and "64 neurons have no effect" in str(report)
+    gs.nn.shrink_(gs.densify_(model))
+    report = gs.pack_(gs.sparsify_(model, "50%"), tune=False, quiet=True)
+    assert report.without_effect == 0 and "no effect" not in str(report)

@@ -29,6 +29,7 @@ from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.pack.tune import Counts, Timing, fastest, guess, measure
 from gossamer.models.quantized import QuantizedLinear
+from gossamer.models.shrink import without_effect
 from gossamer.models.summary import summary
 from gossamer.models.surgery import made_sparse
 from gossamer.models.weights import Weight, all_weights, check_model
@@ -114,6 +115,7 @@ def pack_(
     apply_masks(model)
     weights, skipped = _weights(model)
     dense = _dense(model, {*weights, *skipped})  # by the names that weights have before layers are fused
+    idle = without_effect(model)
     small: dict[str, Small] = {**int8_layers(model), **quantized_layers(model)}
     for name in [
         name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.device.type == "cpu"
@@ -151,7 +153,7 @@ def pack_(
     )
     whole = summary(model)
     size = sum(math.prod(row.shape) for row in whole.rows)
-    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured, size, 1 - whole.density, dense)
+    report = PackReport(tuple(layers), tuple(skipped.items()), tune, measured, size, 1 - whole.density, dense, idle)
     if not quiet:
         console = Console(width=None if sys.stdout.isatty() else 120)
         console.print(report.table() if layers or skipped else f"no sparse layer to pack: {report.taken}")

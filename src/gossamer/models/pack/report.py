@@ -74,6 +74,8 @@ class PackReport:
     """Share of them that is pruned."""
     dense: tuple[Left, ...] = ()
     """Weights that are dense, and why."""
+    without_effect: int = 0
+    """Neurons that no layer reads, or whose weights are all 0."""
 
     @property
     def gain(self) -> float:
@@ -97,6 +99,13 @@ class PackReport:
             names.setdefault(why, []).append(name)
         return tuple(f"not packed: {_some(n)}; {why}" for why, n in names.items())
 
+    @property
+    def _advice(self) -> tuple[str, ...]:
+        if not self.without_effect:
+            return ()
+        some = f"{self.without_effect:,} neurons have no effect: no layer reads them, or their weights are 0"
+        return (f"{some}. gs.nn.shrink_(model) before pack_ removes them; the outputs stay the same",)
+
     def table(self) -> Table:
         """Return the report as a rich table."""
         from rich.table import Table  # rich takes as long to import as all of gossamer
@@ -115,7 +124,7 @@ class PackReport:
         for e in self.examples:
             gain = f"{e.gain:.2f}x" if e.clear else f"{e.gain:.2f}x ?"
             table.add_row("[bold]the model[/]", e.text, "", "", "", f"{e.before_us:,.0f}", f"{e.us:,.0f}", gain)
-        table.caption = "\n".join((*self.left, self.taken))
+        table.caption = "\n".join((*self.left, self.taken, *self._advice))
         table.caption_justify, table.caption_style = "left", ""
         return table
 
