@@ -4,7 +4,8 @@
     python benchmarks/encoder.py --times --sizes 1x128        a part of it, which replaces that part of the results
     python benchmarks/encoder.py --quality --forms 2:4
     python benchmarks/encoder.py --times --threads 2 --forms 2:4 1:4
-    python benchmarks/encoder.py --times --random --out xeon.json    on a machine without the pretrained model
+    python benchmarks/encoder.py --times --machine zen5              figures and table of another machine, beside these
+    python benchmarks/encoder.py --times --machine xeon --random     where the pretrained model isn't installed
 
 Times: milliseconds, the fastest of many interleaved calls; CPU time with one thread, so that other programs don't
 count, and wall time with two.
@@ -39,8 +40,8 @@ import gossamer as gs
 from gossamer.app.bench.pruning import Judge
 from gossamer.app.bench.pruning_data import MiniLM, pairs
 
-RESULTS = Path(__file__).parent / "results" / "encoder.json"
-TABLE = Path(__file__).parents[1] / "docs" / "explanation" / "encoder-table.txt"
+RESULTS = Path(__file__).parent / "results"
+TABLES = Path(__file__).parents[1] / "docs" / "explanation"
 SIZES = ((1, 16), (1, 128), (32, 64))
 TWO = "ms, two threads"
 FORMS = ("dense", "50%", "2:4", "block 1x4 50%", "1:4", "1:10")
@@ -178,13 +179,14 @@ def table(found: dict[str, Any]) -> str:
 
 
 def _table(all_times: dict[str, Any], judged: dict[str, Any]) -> str:
-    rows = ["| | " + " | ".join(all_times) + " | found | cosine |", "|---|" + "--:|" * (len(all_times) + 2)]
+    columns = [*all_times, *(("found", "cosine") if judged else ())]
+    rows = ["| | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
     names = dict.fromkeys(name for each in all_times.values() for name in each)
     for name in sorted(names, key=lambda name: (name.startswith("ours"), name.endswith("deployed"))):
         figures = " | ".join(f"{each[name]:.2f}" if name in each else "" for each in all_times.values())
         known = judged.get(name.removesuffix(", deployed"))
-        quality = f"{known['found']:.1%} | {known['cosine']:.3f}" if known else " | "
-        rows.append(f"| {name} | {figures} | {quality} |")
+        quality = f" {known['found']:.1%} | {known['cosine']:.3f} |" if known else " | |" if judged else ""
+        rows.append(f"| {name} | {figures} |{quality}")
     return "\n".join(rows) + "\n"
 
 
@@ -207,24 +209,25 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", default=FORMS)
     parser.add_argument("--sizes", nargs="+", default=[f"{b}x{n}" for b, n in SIZES])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--machine", help="its name in the files of results and tables, if it is another one")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")  # of torch.ao and torch.onnx, about their successors
     logging.disable(logging.WARNING)
+    stem = f"encoder-{options.machine}" if options.machine else "encoder"
+    out = RESULTS / f"{stem}.json"
     both = options.times == options.quality
     if both or options.quality:
-        kept(options.out, "quality", quality(options.forms))
+        kept(out, "quality", quality(options.forms))
     if both or options.times:
         for threads, size in itertools.product(options.threads, options.sizes):
             torch.set_num_threads(threads)
             batch, length = size.split("x")
             found = times(options.forms, [(int(batch), int(length))], options.random)
-            kept(options.out, "ms" if threads == 1 else TWO, found)
-    found = json.loads(options.out.read_text())
-    if options.out == RESULTS:
-        TABLE.write_text(table(found))
+            kept(out, "ms" if threads == 1 else TWO, found)
+    found = json.loads(out.read_text())
+    (TABLES / f"{stem}-table.txt").write_text(table(found))
     print(table(found))
 
 
