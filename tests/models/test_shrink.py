@@ -134,3 +134,21 @@ def test_what_is_left_alone():
     model = network(nn.ReLU())
     clear(linears(model)[1], rows=range(6))
     assert gs.nn.shrink_(model)["2"] == (6, 1)  # a layer keeps a neuron
+
+
+def test_a_shrunk_model_of_transformers_is_saved_and_loaded(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, **sizes)).eval()
+    gs.sparsify_(model, {"*.down_proj": "all:2:8", "*.mlp.*": "2:4", "*": None})
+    ids = torch.randint(64, (2, 7))
+    with torch.no_grad():
+        expected = model(ids).logits
+        assert len(gs.nn.shrink_(model)) == 4 and model.config.intermediate_size == 32
+        model.save_pretrained(tmp_path)
+        again = transformers.LlamaForCausalLM.from_pretrained(tmp_path)
+        torch.testing.assert_close(again(ids).logits, expected, rtol=1e-5, atol=1e-5)
+    other = transformers.LlamaForCausalLM(transformers.LlamaConfig(vocab_size=64, **sizes))
+    gs.sparsify_(other, {"*.0.mlp.down_proj": "all:2:8", "*": None})
+    assert len(gs.nn.shrink_(other)) == 2 and other.config.intermediate_size == 64  # sizes differ

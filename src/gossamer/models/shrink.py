@@ -37,7 +37,9 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     """Remove neurons that nothing depends on, in place: those that SRigL has ablated, for instance.
 
     Outputs in eval mode stay the same, up to the rounding of constants that move to a bias. Weights keep their masks
-    and formats. An optimizer has state of the old shapes: make it after this.
+    and formats. An optimizer has state of the old shapes: make it after this. In a model of transformers,
+    ``config.intermediate_size`` is set to the new size if all MLPs have it, so that ``from_pretrained`` can load what
+    ``save_pretrained`` writes.
 
     Parameters
     ----------
@@ -71,7 +73,15 @@ def shrink_(model: nn.Module) -> dict[str, tuple[int, int]]:
     while any(_shrink(pair, weights) for pair in pairs):  # a neuron that is removed may free others
         pass
     after = {names[id(writer)]: writer.out_features for pair in pairs for writer in pair.writers}
+    _tell_config(model, set(before.values()), set(after.values()))
     return {name: (before[name], after[name]) for name in before if after[name] < before[name]}
+
+
+def _tell_config(model: nn.Module, before: set[int], after: set[int]) -> None:
+    """Note the size of MLPs where transformers makes models from, if all have the same."""
+    config = getattr(model, "config", None)
+    if len(after) == 1 and before == {getattr(config, "intermediate_size", None)}:
+        config.intermediate_size = next(iter(after))  # type: ignore[union-attr]
 
 
 @torch.no_grad()
