@@ -1,7 +1,7 @@
 """Gated MLPs, ``down(activation(gate(x)) * up(x))``: how they are found, and their first half in one launch.
 
 An MLP whose gate and up are packed or quantized for sparse tensor cores gets a function ``forward`` of its own, which
-computes both products, the activation and the multiplication in one kernel. The layers stay as they are: for
+computes both products, the activation and the multiplication in one kernel. The layers are not changed: for
 ``state_dict``, LoRA and ``save_pretrained`` there are two of them. Where the kernel doesn't take a call (a CPU,
 gradients, autocast, a layer that was replaced or has hooks), the ``forward`` of the class computes it.
 """
