@@ -25,7 +25,8 @@ def moved(given):
 def test_against_exact_numbers(tokens, rows, cols, m, numbers):
     dense, given = operands(rows, cols, tokens, m, torch.bfloat16, numbers=numbers)
     out = torch.ops.gossamer.vnm_gated(*moved(given)).cpu()
-    check(out, given, dense)
+    # tensor cores keep 13 bits of a sum of e4m3: of the products of 64 columns, and of each further 64
+    check(out, given, dense, sums=(4 * cols / m / 64 + 4) * 2.0**-13 if numbers is torch.float8_e4m3fn else None)
     again = torch.ops.gossamer.vnm_gated(*moved(given)).cpu()  # by the library that launches without Python
     assert torch.equal(out, again) and gated.takes(given[0].cuda(), given[7].cuda(), rows, cols) is None
 

@@ -36,10 +36,12 @@ TOKENS = [1, 2, 7, 8, 16, 17, 33, 64, 65, 128, 200, 513]
 
 
 @pytest.fixture(autouse=True)
-def sums_in_float32(monkeypatch):
+def sums_in_float32():
     """Where cuBLAS multiplies a decoded weight it may add parts up in half precision; not here."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", False)
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", False)
+    matmul = torch.backends.cuda.matmul  # its attributes are made on access: pytest's monkeypatch would delete them
+    matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = False
+    yield
+    matmul.allow_fp16_reduced_precision_reduction = matmul.allow_bf16_reduced_precision_reduction = True
 
 
 def packed(rows, cols, v, m, dtype=torch.float16):

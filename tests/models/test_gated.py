@@ -155,6 +155,19 @@ def test_the_class_computes_what_the_kernel_does_not_take(launches):
         assert not model(x).any()  # weights are read where they are
 
 
+def test_many_tokens_of_wide_layers_are_two_products(launches):
+    model = packed(4, width=4096)
+    x = torch.randn(129, 4096).bfloat16() / 64
+    with torch.no_grad():
+        expected = packed(4, width=4096)(x)
+        group_(model, x[:2])
+        launches.clear()
+        close(model(x), expected)
+        assert not launches
+        close(model(x[:128]), expected[:128])
+        assert len(launches) == 1
+
+
 def test_other_columns_and_other_formats(launches):
     x = torch.randn(3, 64).bfloat16()
     model, other = packed(), packed()

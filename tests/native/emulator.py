@@ -20,6 +20,7 @@ class Emulated:
 
     def __init__(self, source, name, parameters, shared, macros, architecture, text=None):
         self._layout = struct.Struct(f"@{parameters}")
+        self._arguments = len(driver.places_of(parameters))
         offsets = driver._offsets(parameters)
         self._offsets = (ctypes.c_int * len(offsets))(*offsets)
         self._shared, self._cluster = shared, macros.get("CLUSTER", 1)
@@ -30,6 +31,7 @@ class Emulated:
 
     def __call__(self, grid, threads, *arguments):
         self.launches += 1
+        assert len(arguments) == self._arguments
         size = (ctypes.c_uint * 3)(*grid)
         wrong = self._run(self._layout.pack(*arguments), self._offsets, size, threads, self._shared, self._cluster)
         assert wrong is None, wrong.decode()

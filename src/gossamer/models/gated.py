@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 from gossamer.formats import PackedVNM
 from gossamer.kernels import gpu
 from gossamer.kernels import product as kernels
-from gossamer.kernels.vnm.gated import ROWS
+from gossamer.kernels.vnm.gated import ROWS, pays
 from gossamer.kernels.vnm.operators import columns_of
 from gossamer.models.activations import code_of, is_elementwise
 from gossamer.models.forward import is_ours
@@ -193,7 +193,8 @@ class Gated:
             return None
         if (first.scale is None and first.values.dtype is not x.dtype) or x.dim() < 2 or not x.numel():
             return None
-        if kernels.needed(x, first.values, second.values):
+        _, cols, m = first.sizes
+        if kernels.needed(x, first.values, second.values) or not pays(x.numel() // cols, cols, m):
             return None
         return _product(first, second, x, code)
 

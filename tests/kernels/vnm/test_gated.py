@@ -38,7 +38,7 @@ def operands(rows, cols, tokens, m=4, dtype=torch.bfloat16, activation=3, number
 
 
 def exact(given, dense):
-    """The result of float64 arithmetic over what is multiplied, and how large its terms are."""
+    """The result of float64 arithmetic over what is multiplied, and the errors of one of the two sums, and of both."""
     *weights, x, rows, cols, m, activation = given
     x, (a, b) = x.double(), (each.double() for each in dense)
     if weights[5] is not None:
@@ -49,15 +49,17 @@ def exact(given, dense):
             for i in (0, 2)
         )
     g, u = activated(x @ a.t(), activation), x @ b.t()
-    sizes = x.abs() @ a.abs().t() * u.abs() + g.abs() * (x.abs() @ b.abs().t())
-    return g * u, sizes
+    each = x.abs() @ a.abs().t(), x.abs() @ b.abs().t()
+    return g * u, each[0] * u.abs() + g.abs() * each[1], each[0] * each[1]
 
 
-def check(out, given, dense, once=True):
-    right, sizes = exact(given, dense)
+def check(out, given, dense, once=True, sums=None):
+    """``sums``: the error of a sum, relative to the sum of its absolute terms."""
+    right, sizes, both = exact(given, dense)
     unit = 2.0**-8 if out.dtype is torch.bfloat16 else 2.0**-11
-    eight = given[5] is not None  # tensor cores add up 8-bit products with fewer bits, as the tests of eight.py know
-    bound = (1 if once else 4) * unit * right.abs() + 1.2 * (2.0**-19 if eight else given[9] * 2.0**-24) * sizes + 1e-6
+    if sums is None:
+        sums = 2.0**-19 if given[5] is not None else given[9] * 2.0**-24
+    bound = (1 if once else 4) * unit * right.abs() + 1.2 * sums * sizes + 1.2 * sums**2 * both + 1e-6
     bound = bound + (0 if once else 2 * unit * sizes)
     assert out.dtype is given[7].dtype and out.shape == right.shape
     assert (out.double() - right).abs().le(bound).all(), (out.double() - right).abs().sub(bound).max()

@@ -27,6 +27,9 @@ from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
 
 #: Rows of each weight are a multiple of this.
 ROWS = 64
+#: With more tokens than the first, two products are faster for weights of more compacted columns than the second: their
+#: tiles are larger, and the memory traffic that one kernel saves matters less. Measured with 2048 and 4096 columns.
+_TOKENS, _COLUMNS = 128, 3072
 _GATE, _GATE_META, _UP, _UP_META, _SHARED, _GATE_SCALE, _UP_SCALE, _X, _FIRST = range(9)  # the last: of the buffers
 for _name in ("vnm_gated", "vnm_gated_slow"):
     _library.define(
@@ -45,6 +48,17 @@ def takes(values: Tensor, x: Tensor, rows: int, cols: int) -> str | None:
     if rows % ROWS or not rows or not cols:
         return f"weights of a multiple of {ROWS} rows, not {rows} x {cols}"
     return None
+
+
+def pays(tokens: int, cols: int, m: int) -> bool:
+    """Return whether one kernel is faster than two products for so wide weights.
+
+    Examples
+    --------
+    >>> pays(128, 4096, 4), pays(2048, 4096, 4), pays(2048, 4096, 8)
+    (True, False, True)
+    """
+    return tokens <= _TOKENS or 4 * cols <= _COLUMNS * m
 
 
 class _Input(NamedTuple):

@@ -122,10 +122,12 @@ def places_of(parameters: str) -> list[int]:
 
     Examples
     --------
-    >>> places_of("PPi 128s")
-    [0, 8, 16, 20]
+    >>> places_of("PPi 128s"), places_of("P 3q i")
+    ([0, 8, 16, 20], [0, 8, 16, 24, 32])
     """
-    members = re.findall(r"\d*s|\w", parameters.replace(" ", ""))
+    members: list[str] = []
+    for count, kind in re.findall(r"(\d*)(\w)", parameters):
+        members += [f"{count}s"] if kind == "s" else kind * int(count or 1)
     return [struct.calcsize(f"@{''.join(members[:n])}0{member[-1]}") for n, member in enumerate(members)]
 
 
