@@ -218,6 +218,7 @@ PLANS = {
     "small, as 90%": Plan(SMALL[1:2], 4500, 3), "dense, long": Plan([Case("dense")], 4500),
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
     "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
+    "long, constant": Plan([replace(case, rate="constant") for case in LONG], 4500, 3),
     "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
     "static": Plan(EXCHANGE_BOOSTED[:1], seeds=3), "gradual": Plan(list(GRADUAL.values())),
     **{f"gradual {name}": Plan([case], seeds=3) for name, case in GRADUAL.items()},
