@@ -44,9 +44,16 @@ SOME = [
     )
 ]  # fmt: skip
 SOME += [vnm_plan.some(tokens, rows, 64, 1, 0, 132, group=True).macros for tokens, rows in ((1, 6144), (64, 28672))]
+SOME += [
+    vnm_plan.some(tokens, 14336, 64, 1, activation, 132, weight, gated=True).macros
+    for tokens, activation, weight in ((1, 3, 0), (64, 2, 1), (16, 1, 2))
+]
 WEIGHT_ONLY = [vnm_plan.few(8, 14336, 4096, 0, m, (9, 0), w % 2, 0, 132, w).macros for m in (4, 8) for w in (1, 3)]
 MANY_8BIT = [
     plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))
+]
+MANY += [
+    plan_many.many(2048, 7168, 64, 0, 4, (True, True), 1, 3, 132, weight, gated=True).macros for weight in (0, 1)
 ]
 QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
 BITMAP = {
@@ -61,6 +68,10 @@ BUILDS = {
     "attention.cu": {
         "80": [{"ELEMENT": 0, "WIDTH": 128, "HIGH": 1, "PARTS": 0}],
         "90a": [{"ELEMENT": 1, "WIDTH": width, "HIGH": 2, "PARTS": 1} for width in (16, 64)],
+    },
+    "decode.cu": {
+        "80": [{"ELEMENT": 0, "WIDTH": 64, "MASKED": 1, "PARTS": 0}],
+        "90a": [{"ELEMENT": 1, "WIDTH": 128, "MASKED": masked, "PARTS": parts} for masked, parts in ((0, 1), (1, 0))],
     },
     "csr.cu": {a: [{"ELEMENT": e, "WIDE": w} for e, w in ((0, 8), (1, 2), (2, 1))] for a in ("80", "90a")},
     "transpose.cu": {"90a": [{"ELEMENT": 0}, {"ELEMENT": 2}]},
