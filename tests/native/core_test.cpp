@@ -254,12 +254,9 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_images.h"
 
-#include "core_crew.h"
-
 #include "core_attention.h"
 
 int main() {
-  all_jobs();
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels), all_int8_images(*kernels);
 #if defined(EMULATED_AVXVNNI)  // AVX-VNNI by the same instructions of AVX-512

@@ -235,7 +235,7 @@ def test_threads_change_no_bit():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_a_forked_process_has_threads_of_its_own():
+def test_a_forked_process_computes_with_one_thread():
     code = """
 import os, torch, gossamer as gs
 torch.set_num_threads(2)

@@ -70,13 +70,21 @@ struct ProductJob {
     require(p.a.rows == int64_t(rows), "rows must be those of the weight");
   }
 
+  // With one set of tokens each thread reads and rounds all activations, which come from another core: few rows or few values
+  // take no longer (16 tokens, 768 x 3072 at 90 %: 37 us by two threads, 30 by one).
+  void share(int64_t work) {
+    const int64_t items = kernels->items(p);
+    if (items == p.a.units() && work < 32 * p.tokens * p.a.cols) run(0, items, this);
+    else parallel(items, work, this);
+  }
+
   Value product(const Tensor& weight, const Tensor& x, const Tensor& bias, Value activation) {
     if (bias) p.bias = bias.line<const float>(FLOAT32, p.a.rows, "bias must be float32 [rows]");
     p.activation = int64_t(activation), p.ldo = p.a.rows;
     require(p.activation >= NONE && p.activation <= SILU, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
     Tensor out(reinterpret_cast<Value>(empty_like(x, p.a.rows, TYPE_OF[p.out_type])));
     p.out = out.data<char>(TYPE_OF[p.out_type], "out");
-    if (p.tokens && p.a.rows) parallel(kernels->items(p), weight.size(0) * p.tokens / 8, this);
+    if (p.tokens && p.a.rows) share(weight.size(0) * p.tokens / 8);
     require(good, "an output is not finite, and uint8 has no number for it");
     return out.release();
   }

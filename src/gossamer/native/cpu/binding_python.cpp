@@ -118,12 +118,10 @@ PyObject* call(Direct product, PyObject* weight, PyObject* x, PyObject* bias, co
   if (!w.dim() || !tokens.dim() || tokens.dim() > DIMS) return nullptr;
   void* state = w.size(0) * tokens.tokens() > SHORT ? PyEval_SaveThread() : nullptr;
   Value made = 0;
-  called_directly = true;
   try {
     made = product(w, tokens, shift, rest);
   } catch (const std::exception&) {  // the operator says it, in torch's way
   }
-  called_directly = false;
   if (state) PyEval_RestoreThread(state);
   if (!made) return nullptr;
   const Tensor out(made);

@@ -1,12 +1,13 @@
 // torch's stable C functions, declared by hand, and what the operators need of them: tensors as they are lent, results,
 // torch's own threads. No header of torch is read, and one binary serves torch 2.11 and every later one.
 #pragma once
+#include <pthread.h>
+
 #include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "crew.h"
 #include "large.h"
 
 using Value = uint64_t;  // what torch calls StableIValue: an integer, or a pointer
@@ -154,20 +155,20 @@ inline Handle empty_like(const Tensor& x, int64_t rows, int32_t dtype = FLOAT32)
   return empty(dims, sizes, dtype);
 }
 
-// Multiply-adds. A second thread costs about 2 us: from WORTH_A_THREAD on it saves more. Up to LONG the threads of a call
-// from Python are our own (crew.h), above torch's: those take up to a millisecond to fall asleep, and would be in the way of
-// each other. An operator of a compiled model always shares torch's: the code between two of them has just used them, and
-// while they are awake a thread of our own waits for a core (MiniLM, 16 tokens, two threads: 0.95 ms instead of 0.57).
-constexpr int64_t WORTH_A_THREAD = 1 << 16, LONG = 1 << 22;
-inline thread_local bool called_directly = false;  // by Python, not as an operator
+// Multiply-adds: torch's second thread costs 2 us and more, and saves as much from here on. Threads are always torch's: the
+// code between our products uses them, and while they look for work, for a millisecond, other threads would wait for a core.
+// Tried: threads of our own for calls from Python. Alone they took less of a short product and never waited for a thread
+// that was not running; in models with two threads they were in the way (Llama of 768, 2:4 int8, one token: 2.8 ms, by one
+// thread 2.7, by torch's threads 2.0; six MLPs 768-3072-768: 0.56, 0.52, 0.28).
+constexpr int64_t WORTH_A_THREAD = 1 << 17;
+
+// In a child of fork, torch waits forever for threads that only its parent has: one thread computes there.
+inline bool forked = false;
+inline const int at_fork = pthread_atfork(nullptr, nullptr, [] { forked = true; });
 
 template <class Job> void parallel(int64_t items, int64_t work, Job* job) {
-  if (items < 2 || work < WORTH_A_THREAD) return Job::run(0, items, job);
-  if (work >= LONG || !called_directly) return check(torch_parallel_for(0, items, 1, Job::run, job));
-  uint32_t threads;
-  check(torch_get_num_threads(&threads));
-  const int64_t most = 2 * work / WORTH_A_THREAD;  // so that each has half of that to do
-  require(gossamer::share(items, threads < most ? threads : most, Job::run, job), "out of memory");
+  if (items < 2 || work < WORTH_A_THREAD || forked) return Job::run(0, items, job);
+  check(torch_parallel_for(0, items, 1, Job::run, job));
 }
 
 }  // namespace gossamer_torch
