@@ -32,6 +32,7 @@ from typing import Any
 
 import onnxruntime as ort
 import torch
+import turns
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from torch import Tensor, nn
@@ -129,8 +130,6 @@ class Batches(CalibrationDataReader):
 
 def session(model: nn.Module, x: Tensor, threads: int, int8: bool = False) -> Callable[[Tensor], Tensor]:
     """Return the model in onnxruntime."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     with TemporaryDirectory() as folder:
         path = f"{folder}/model.onnx"
         torch.onnx.export(model, (x,), path, dynamo=False, opset_version=17, input_names=["x"])
@@ -139,7 +138,7 @@ def session(model: nn.Module, x: Tensor, threads: int, int8: bool = False) -> Ca
             kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
             path = f"{folder}/int8.onnx"
             quantize_static(f"{folder}/plain.onnx", path, Batches(x.shape), quant_format=QuantFormat.QDQ, **kinds)
-        made = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        made = ort.InferenceSession(path, turns.session_options(threads), providers=["CPUExecutionProvider"])
     return lambda images: torch.from_numpy(made.run(None, {"x": images.numpy()})[0])
 
 
@@ -190,7 +189,7 @@ def times(all_forms: dict[str, Callable[[Tensor], Tensor]], x: Tensor, threads: 
             if turn >= _FEWEST and spent[name] > _SECONDS:
                 continue
             if threads > 1:
-                form(x)  # not counted: the threads of onnxruntime, whose turn it may have been, spin on for a while
+                turns.begin(lambda form=form: form(x))
             start = clock()
             form(x)
             seconds = clock() - start

@@ -8,7 +8,7 @@
     python benchmarks/encoder.py --times --machine xeon --random     where the pretrained model isn't installed
 
 Times: milliseconds, the fastest of many interleaved calls; CPU time with one thread, so that other programs don't
-count, and wall time with two.
+count, and wall time with two (see turns.py).
 Sparse models have patterns by magnitude, because values make no difference, and the layout that ``quantize_`` chooses.
 ``--random`` times a model of the same sizes with random weights. onnxruntime runs its default optimizations on a graph
 of torch.onnx, int8 with a scale for each row. Quality: sparse models are pruned by SparseGPT, which rounds to eight
@@ -33,6 +33,7 @@ from typing import Any
 
 import onnxruntime as ort
 import torch
+import turns
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
 
@@ -66,9 +67,7 @@ class Session(nn.Module):
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        options = ort.SessionOptions()
-        options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
-        options.add_session_config_entry("session.force_spinning_stop", "1")  # else it takes time from the others
+        options = turns.session_options(torch.get_num_threads())
         self.session = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
     def forward(self, **batch: Tensor) -> Any:
@@ -115,14 +114,15 @@ def example(batch: int, length: int) -> Batch:
 
 def milliseconds(forms: dict[str, Callable[..., Any]], inputs: Batch) -> dict[str, float]:
     """Milliseconds of one call of each."""
-    best, clock = dict.fromkeys(forms, float("inf")), time.process_time
-    if torch.get_num_threads() > 1:
-        clock = time.perf_counter
+    best, several = dict.fromkeys(forms, float("inf")), torch.get_num_threads() > 1
+    clock = time.perf_counter if several else time.process_time
     begin = clock()
     for turn in range(_MOST):
         if turn > 5 and clock() - begin > _SECONDS * len(forms):
             break
         for name, call in forms.items():
+            if several:
+                turns.begin(lambda call=call: call(**inputs))
             start = clock()
             call(**inputs)
             best[name] = min(best[name], (clock() - start) * 1e3)

@@ -6,8 +6,8 @@
     GOSSAMER_ISA=avx2 python benchmarks/int8.py --quick --out int8-avx2.json        by the kernels of an older processor
 
 All are called as a module (onnxruntime by bound inputs and outputs), in turns of about half a millisecond; the fastest
-turn counts. With one thread that is CPU time, which other programs on the machine don't count in; with two it is wall
-time. Of our layouts for a pattern the fastest counts: ``gs.pack_`` measures them and takes it.
+turn counts. With one thread that is CPU time, which other programs on the machine don't count in. With two it is wall
+time (and see turns.py). Of our layouts for a pattern the fastest counts: ``gs.pack_`` measures them and takes it.
 
 onnxruntime is compared where it is installed. Its models are made by the package onnx, which a machine may lack:
 ``--onnx FOLDER`` writes them there, or reads those that another machine has written. Without them torch's int8 is the
@@ -28,6 +28,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import turns
 from torch import Tensor, nn
 
 from gossamer import native
@@ -60,7 +61,7 @@ def keep_memory() -> None:
 
 
 def timed(functions: dict[str, Callable[[], Any]], cpu: bool, patience: float) -> dict[str, float]:
-    """Seconds of each function: the fastest turn of many, interleaved."""
+    """Seconds of each function: the fastest turn of many, interleaved; CPU time, or wall time of several threads."""
     clock = time.process_time if cpu else time.perf_counter
     calls, best = {}, dict.fromkeys(functions, math.inf)
     for name, function in functions.items():
@@ -70,14 +71,16 @@ def timed(functions: dict[str, Callable[[], Any]], cpu: bool, patience: float) -
             function()
             took = min(took, time.perf_counter() - begin)
         calls[name] = max(1, int(_TURN / took))
-    begin, turns = time.perf_counter(), 0
-    while turns < 8 or (turns < _MOST and time.perf_counter() - begin < patience * len(functions)):
+    begin, done = time.perf_counter(), 0
+    while done < 8 or (done < _MOST and time.perf_counter() - begin < patience * len(functions)):
         for name, function in functions.items():
+            if not cpu:
+                turns.begin(function)
             start = clock()
             for _ in range(calls[name]):
                 function()
             best[name] = min(best[name], (clock() - start) / calls[name])
-        turns += 1
+        done += 1
     return best
 
 
@@ -117,10 +120,7 @@ def by_onnxruntime(model: Path | None, x: Tensor, threads: int) -> dict[str, Cal
         return {}
     if model is None:
         return {}
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.force_spinning_stop", "1")  # its threads would take time from the others
-    session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(str(model), turns.session_options(threads), providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     binding.bind_cpu_input("x", x.numpy())
     binding.bind_output("y", "cpu")

@@ -8,15 +8,19 @@ process, interleaved, one thread: CPU time, minimum of many rounds.
 - **one token**: complete calls of layers of 768 x 768 at 95 %, by ``F.linear`` and as a module, in float32 and int8,
   with one thread and two; the smallest dense layer beside them shows what a call of torch costs. Wall time.
 - **a second thread**: layers with one token, one thread and two, in turns: the fastest call, the median, and what nine
-  of ten calls stay below. Wall time, so other programs count.
+  of ten calls stay below. Wall time, so other programs count: first without any, then with one that keeps computing for
+  each core.
 - **formats without kernels of their own**: a matrix so small that the kernel (``kernels.csr``, below torch's
   dispatcher) takes little.
 
-Run ``python benchmarks/overhead.py``; it writes ``benchmarks/results/overhead.json``.
+Run ``python benchmarks/overhead.py``; it writes ``benchmarks/results/overhead.json``. With ``--second-thread`` it
+replaces only that part.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import itertools
 import json
 import os
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +108,38 @@ def shared(rounds: int = 40, calls: int = 30) -> dict[str, dict[str, list[float]
         torch.set_num_threads(threads)
         for name, layer in layers.items():
             x = torch.randn(1, layer.in_features)
-            for call in range(calls + 2):
+            for call in range(calls + 4):
                 start = time.perf_counter()
                 layer(x)
-                if call > 1:  # the threads are awake
+                if call > 3:  # the threads are awake
                     times[name][threads].append((time.perf_counter() - start) * 1e6)
     words = {1: "one thread", 2: "two threads"}
     return {name: {words[n]: _spread(found) for n, found in by.items()} for name, by in times.items()}
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Keep every core busy with another program meanwhile."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def second_thread() -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Layers by one thread and by two, on the machine as it is and on a busy one; printed."""
+    found = {}
+    for state, others in (("a second thread", contextlib.nullcontext()), ("a second thread, busy machine", busy())):
+        with torch.no_grad(), others:
+            found[state] = shared()
+        print(f"{state}: fastest, median, ninth of ten, us")
+        for name, spread in found[state].items():
+            print(f"  {name:22} " + "  ".join(f"{words} {values}" for words, values in spread.items()))
+    torch.set_num_threads(1)
+    return found
 
 
 def _spread(times: list[float]) -> list[float]:
@@ -191,6 +220,11 @@ def imports(times: int = 5) -> tuple[float, float]:
 
 def main() -> None:
     """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--second-thread", action="store_true", help="only this part")
+    if parser.parse_args().second_thread:
+        RESULTS.write_text(json.dumps(json.loads(RESULTS.read_text()) | second_thread(), indent=1) + "\n")
+        return
     torch.set_num_threads(1)
     found: dict[str, object] = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
     layer = packed()
@@ -202,12 +236,7 @@ def main() -> None:
         times = one_token()
         found[f"one token, {threads} thread{'s' * (threads > 1)}"] = {n: round(v, 2) for n, v in times.items()}
         print(f"one token, threads: {threads}  " + "  ".join(f"{name} {value:.2f} us" for name, value in times.items()))
-    with torch.no_grad():
-        found["a second thread"] = by_threads = shared()
-    print("a second thread: fastest, median, ninth of ten, us")
-    for name, spread in by_threads.items():
-        print(f"  {name:22} " + "  ".join(f"{words} {values}" for words, values in spread.items()))
-    torch.set_num_threads(1)
+    found |= second_thread()
     for format in (gs.CSR(), gs.CSC(), gs.COO(), gs.ELL()):
         times = calls(format)
         found[repr(format)] = {name: round(value, 1) for name, value in times.items()}
