@@ -52,9 +52,7 @@ WEIGHT_ONLY = [vnm_plan.few(8, 14336, 4096, 0, m, (9, 0), w % 2, 0, 132, w).macr
 MANY_8BIT = [
     plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))
 ]
-MANY += [
-    plan_many.many(2048, 7168, 64, 0, 4, (True, True), 1, 3, 132, weight, gated=True).macros for weight in (0, 1)
-]
+MANY += [plan_many.many(2048, 7168, 64, 0, 4, (True, True), 1, 3, 132, weight, gated=True).macros for weight in (0, 1)]
 QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
 BITMAP = {
     arch: [bitmap_plan.product(n, rows, 4096, 2112, capability, n % 2, 0, 132).macros for n, rows in sizes]

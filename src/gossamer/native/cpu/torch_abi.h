@@ -25,7 +25,6 @@ int32_t aoti_torch_get_dim(Handle, int64_t*);
 int32_t aoti_torch_get_dtype(Handle, int32_t*);
 int32_t aoti_torch_empty_strided(int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, Handle*);
 int32_t aoti_torch_delete_tensor_object(Handle);
-int32_t torch_get_num_threads(uint32_t*);
 int32_t torch_parallel_for(int64_t begin, int64_t end, int64_t grain, void (*)(int64_t, int64_t, void*), void*);
 }
 
