@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 import gossamer as gs
-from gossamer.models.coverage import Left, reason_to_stay_dense, taken_and_left
+from gossamer.models.coverage import Left, is_depthwise, reason_to_stay_dense, taken_and_left
 from gossamer.models.weights import all_weights
 
 #: A layer, an input, and why its weight stays dense; None if it is made sparse.
@@ -87,3 +87,8 @@ def test_the_line_by_hand() -> None:
     (weight,) = all_weights(tied).values()
     assert reason_to_stay_dense(weight) == "output layers tied to an embedding"
     assert torch.equal(weight.dense(), tied[0].weight)
+
+
+def test_depthwise_is_one_channel_a_group():
+    assert is_depthwise(nn.Conv1d(4, 8, 3, groups=4))
+    assert not is_depthwise(nn.Conv1d(1, 8, 3))

@@ -72,6 +72,18 @@ def reason_to_stay_dense(weight: Weight) -> str | None:
         attention = isinstance(module, nn.MultiheadAttention) and own.endswith("proj_weight")
         if not (linear or attention or is_experts(module, weight.shape)):
             return f"parameters of {dense_class(module).__name__}, which is not supported"
-        if 1 < getattr(module, "groups", 1) == getattr(module, "in_channels", 0):
+        if is_depthwise(module):
             return DEPTHWISE
     return None
+
+
+def is_depthwise(module: nn.Module) -> bool:
+    """Has each group of a convolution one channel?
+
+    Examples
+    --------
+    >>> import torch
+    >>> is_depthwise(torch.nn.Conv2d(8, 8, 3, groups=8)), is_depthwise(torch.nn.Conv2d(8, 8, 3, groups=2))
+    (True, False)
+    """
+    return 1 < getattr(module, "groups", 1) == getattr(module, "in_channels", 0)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.kernels.int8.convolution import int8_conv2d, weight_of
+from gossamer.models.coverage import is_depthwise
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
 from gossamer.models.quantized_common import is_transformed
@@ -158,5 +159,4 @@ def is_int8_convolution(module: nn.Module) -> bool:
     >>> [is_int8_convolution(torch.nn.Conv2d(8, 8, 3, groups=groups)) for groups in (1, 2, 8)]
     [True, True, False]
     """
-    layer: Any = module
-    return dense_class(module) in (nn.Conv1d, nn.Conv2d) and (layer.groups == 1 or layer.in_channels > layer.groups)
+    return dense_class(module) in (nn.Conv1d, nn.Conv2d) and not is_depthwise(module)

@@ -8,7 +8,7 @@ from torch.nn.utils import parametrizations
 import gossamer as gs
 from gossamer.formats import PackedCSR
 from gossamer.models.pack import tune
-from gossamer.models.pack.layers import call_of, candidates_of, is_depthwise, packable, refused, tokens_of
+from gossamer.models.pack.layers import call_of, candidates_of, packable, refused, tokens_of
 from gossamer.models.weights import all_weights
 
 
@@ -49,11 +49,6 @@ def test_a_parametrized_weight_says_what_to_do():
     layer = parametrizations.weight_norm(nn.Linear(4, 4))
     name = next(n for n in all_weights(layer) if n.endswith("original1"))
     assert "weight_norm" in refused(weight_of(layer, name))
-
-
-def test_depthwise_is_one_channel_a_group():
-    assert is_depthwise(nn.Conv1d(4, 8, 3, groups=4))
-    assert not is_depthwise(nn.Conv1d(1, 8, 3))
 
 
 CONVOLUTIONS = [

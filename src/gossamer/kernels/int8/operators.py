@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from gossamer import native
+from gossamer.kernels.images import output_places
 
 _library = torch.library.Library("gossamer", "FRAGMENT")
 _library.define("int8_linear(Tensor weight, Tensor x, Tensor? bias, int rows, int activation) -> Tensor")
@@ -57,16 +58,12 @@ def _(x: Tensor, scale: Any, zero: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.register_fake("gossamer::int8_conv2d", lib=_library)
 def _(weight: Any, x: Tensor, bias: Any, out_scale: Any, out_zero: Any, rows: int, *sizes: int) -> Tensor:
-    kernel, stride, dilation, padding = sizes[:2], sizes[2:4], sizes[4:6], (sizes[8:10], sizes[6:8])
-    places = [
-        (size + sum(pad) - d * (k - 1) - 1) // s + 1
-        for size, k, s, d, pad in zip(x.shape[2:], kernel, stride, dilation, padding, strict=True)
-    ]
     bytes_out, floats = out_scale is not None, torch.float32 if x.dtype is torch.uint8 else x.dtype
     planes = x.is_contiguous() and not bytes_out and x.dtype is not torch.uint8
     order = torch.contiguous_format if planes else torch.channels_last
     dtype = torch.uint8 if bytes_out else floats
-    return torch.empty((x.shape[0], rows, *places), dtype=dtype, device=x.device, memory_format=order)
+    shape = (x.shape[0], rows, *output_places(x.shape[2:], sizes))
+    return torch.empty(shape, dtype=dtype, device=x.device, memory_format=order)
 
 
 _linear, _ranged = torch.ops.gossamer.int8_linear.default, torch.ops.gossamer.int8_linear_ranged.default

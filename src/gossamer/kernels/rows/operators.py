@@ -27,6 +27,7 @@ from gossamer.formats import PackedCSR, PackedNear, PackedNM, Structure
 from gossamer.formats.levels.halves import halves
 from gossamer.formats.levels.near_lanes import near_entries
 from gossamer.formats.packed import PackedRows, block_of
+from gossamer.kernels.images import output_places
 
 _A = "Tensor? row, Tensor? pos, Tensor crd"
 _SIZES = "int rows, int cols, int block, int tile, int window, int per"
@@ -180,12 +181,7 @@ def _(row: Any, pos: Any, crd: Any, values: Any, scale: Any, x: Tensor, bias: An
 
 @torch.library.register_fake("gossamer::rows_conv2d", lib=_library)
 def _(row: Any, pos: Any, crd: Any, values: Any, x: Tensor, bias: Any, rows: int, *sizes: int) -> Tensor:
-    kernel, stride, dilation, padding = sizes[5:7], sizes[7:9], sizes[9:11], (sizes[13:15], sizes[11:13])
-    places = [
-        (size + sum(pad) - d * (k - 1) - 1) // s + 1
-        for size, k, s, d, pad in zip(x.shape[2:], kernel, stride, dilation, padding, strict=True)
-    ]
-    return x.new_empty((x.shape[0], rows, *places))
+    return x.new_empty((x.shape[0], rows, *output_places(x.shape[2:], sizes[5:])))
 
 
 @torch.library.register_fake("gossamer::rows_linear_t", lib=_library)

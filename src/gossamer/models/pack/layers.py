@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Format, PackedCSR
 from gossamer.kernels.rows.operators import STORED
+from gossamer.models.coverage import is_depthwise
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
 from gossamer.models.modules import dense_class
 from gossamer.models.names import inputs_first
@@ -75,17 +76,6 @@ def _why_not(weight: Weight, kind: str) -> str:
             return "depthwise convolutions have one channel in each group: there is little to save"
         return f"packed kernels pad with zeros, not by {module.padding_mode!r}"
     return f"packed kernels are for Linear, Conv1D, experts and convolutions; this is {kind}"
-
-
-def is_depthwise(module: nn.Module) -> bool:
-    """Has each group of a convolution one channel?
-
-    Examples
-    --------
-    >>> is_depthwise(torch.nn.Conv2d(8, 8, 3, groups=8)), is_depthwise(torch.nn.Conv2d(8, 8, 3, groups=2))
-    (True, False)
-    """
-    return 1 < getattr(module, "groups", 1) == getattr(module, "in_channels", 0)
 
 
 def call_of(module: Any) -> Callable[[Tensor, Tensor], Tensor]:

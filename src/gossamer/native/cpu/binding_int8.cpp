@@ -10,6 +10,7 @@
 
 #include "direct.h"
 #include "int8.h"
+#include "int8_range.h"
 #include "rows.h"
 #include "torch_abi.h"
 
@@ -19,7 +20,6 @@ using namespace gossamer;
 using namespace gossamer_torch;
 
 constexpr int32_t TYPE_OF[3] = {FLOAT32, BFLOAT16, UINT8};  // of a Number
-constexpr float LEAST = 1.17549435e-38f;                    // of scales: the smallest normal number
 
 struct Copy {  // of activations with strides that the kernels don't take
   std::vector<float> floats;
@@ -115,13 +115,7 @@ void int8_linear_ranged(Value* stack, uint64_t, uint64_t) {
   take_tokens(p, job.own, x, x_scale, x_zero, p.a.cols);
   p.out_type = int64_t(stack[9]);
   require(p.out_type >= NUMBER_FLOAT && p.out_type <= NUMBER_UINT8, "out must be 0 float32, 1 bfloat16 or 2 uint8");
-  if (p.out_type == NUMBER_UINT8) {
-    require(out_scale && out_zero, "out of uint8 needs its scale and zero");
-    p.out_scale = *out_scale.line<const float>(FLOAT32, 1, "scale of out must be float32 [1]");
-    p.out_zero = *out_zero.line<const int32_t>(INT32, 1, "zero of out must be int32 [1]");
-    require(p.out_scale >= LEAST && p.out_scale < 3e38f, "scale of out must be a positive normal number");
-    require(p.out_zero >= 0 && p.out_zero <= 254, "zero of out must lie in 0 .. 254");
-  }
+  take_out_range(p, out_scale, out_zero);
   stack[0] = job.product(weight, x, bias, stack[8]);
 }
 

@@ -6,13 +6,13 @@
 // x is [images, channels, height, width], contiguous or in torch's channels_last format, and out has the order of x; the
 // columns of the weight are (i, j, channel) of the kernel. Images are rounded to eight bits first, each with a range of its
 // own unless the weight has one. x may be bytes in the range of the weight; out is bytes if its range is given.
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
-#include <atomic>
-
 #include "int8.h"
 #include "int8_geometry.h"
+#include "int8_range.h"
 #include "rows.h"
 #include "torch_abi.h"
 
@@ -67,17 +67,6 @@ void quantise(const Int8Images& p, int64_t rows) {
   parallel(rows, p.planes ? 0 : values, &write);
   PlanesJob fill{p};
   if (p.planes) parallel(p.images * ((p.channels + 15) / 16), values, &fill);
-}
-
-// The range of out, if it is bytes; else it is of `otherwise`.
-void take_range(Int8Product& p, const Tensor& scale, const Tensor& zero, int64_t otherwise) {
-  require(!scale == !zero, "scale and zero of out come together");
-  p.out_type = scale ? int64_t(NUMBER_UINT8) : otherwise;
-  if (!scale) return;
-  p.out_scale = *scale.line<const float>(FLOAT32, 1, "scale of out must be float32 [1]");
-  p.out_zero = *zero.line<const int32_t>(INT32, 1, "zero of out must be int32 [1]");
-  require(p.out_scale >= 1.17549435e-38f && p.out_scale < 3e38f, "scale of out must be a positive normal number");
-  require(p.out_zero >= 0 && p.out_zero <= 254, "zero of out must lie in 0 .. 254");
 }
 
 bool channels_last(const Tensor& x) {
@@ -135,7 +124,9 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
 
   const Int8Patches patches = c.patches(m.q);
   const bool planes = x.contiguous() && type != UINT8 && !out_scale;
-  take_range(p, out_scale, out_zero, x_type == NUMBER_BF16 ? NUMBER_BF16 : NUMBER_FLOAT);
+  require(!out_scale == !out_zero, "scale and zero of out come together");
+  p.out_type = out_scale ? NUMBER_UINT8 : x_type == NUMBER_BF16 ? NUMBER_BF16 : NUMBER_FLOAT;
+  take_out_range(p, out_scale, out_zero);
   const int32_t out_type = p.out_type == NUMBER_UINT8 ? UINT8 : p.out_type == NUMBER_BF16 ? BFLOAT16 : FLOAT32;
   Tensor out(reinterpret_cast<Value>(empty_images(m.images, p.a.rows, c.down.out(), c.across.out(), out_type, planes)));
   p.patches = &patches, p.tokens = m.images * c.pixels(), p.x_scale = scale.data(), p.x_zero = zero.data();
