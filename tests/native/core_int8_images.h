@@ -5,7 +5,7 @@ struct Int8Conv {
   Int8Dimension down, across;
 };
 
-static void int8_convolution(const Int8Kernels& kernels, const Int8Case& w, const Int8Conv& v, bool planes, bool out_planes, bool given) {
+static void int8_convolution(const Int8Kernels& kernels, const Int8Case& w, const Int8Conv& v, bool planes, bool out_planes, bool given, bool added) {
   const Int8Convolution c(v.images, v.channels, v.down, v.across);
   const int64_t pixels = v.down.size * v.across.size, each = v.channels * pixels, lines = v.images * v.down.size;
   std::vector<float> x(v.images * each), scale(v.images), out(v.images * w.rows * c.pixels()), bias(w.rows);
@@ -15,6 +15,8 @@ static void int8_convolution(const Int8Kernels& kernels, const Int8Case& w, cons
   memset(q.get() + c.bytes() - WINDOW, 99, WINDOW);
   for (float& f : x) f = number() + 0.2f;
   for (float& f : bias) f = number();
+  std::vector<float> add(added ? out.size() : 0);
+  for (float& f : add) f = number();
   const float fixed_scale = 0.01f;
   const int32_t fixed_zero = 90;
   Int8Images m = c.quantise(x.data(), NUMBER_FLOAT, planes);
@@ -36,6 +38,7 @@ static void int8_convolution(const Int8Kernels& kernels, const Int8Case& w, cons
   Int8Product p{};
   p.a = w.a, p.patches = &patches, p.tokens = v.images * c.pixels(), p.x_scale = scale.data(), p.x_zero = zero.data();
   p.bias = bias.data(), p.out = out.data(), p.out_type = NUMBER_FLOAT, p.ldo = w.rows, p.plane = out_planes ? c.pixels() : 0;
+  p.add = added ? add.data() : nullptr;
   run_in_two(kernels, p);
   for (int64_t n = 0; n < p.tokens; n++)
     for (int64_t r = 0; r < w.rows; r++) {
@@ -48,9 +51,9 @@ static void int8_convolution(const Int8Kernels& kernels, const Int8Case& w, cons
         const int64_t at = planes ? channel * pixels + y * v.across.size + z : (y * v.across.size + z) * v.channels + channel;
         sum += int64_t(w.dense[r * w.cols + j]) * (int64_t(bytes[image * each + at]) - zero[image]);
       }
-      const double exact = double(sum) * w.scale[r] * scale[image], want = exact + bias[r];
+      const double exact = double(sum) * w.scale[r] * scale[image], other = added ? add[n * w.rows + r] : 0, want = exact + bias[r] + other;
       const double got = out[out_planes ? (image * w.rows + r) * c.pixels() + pixel : n * w.rows + r];
-      if (!(std::fabs(got - want) <= 1e-6 * (std::fabs(exact) + std::fabs(bias[r]) + std::fabs(want)))) wrong("convolution", kernels, w, n, got, want);
+      if (!(std::fabs(got - want) <= 1e-6 * (std::fabs(exact) + std::fabs(bias[r]) + std::fabs(other) + std::fabs(want)))) wrong("convolution", kernels, w, n, got, want);
     }
   cases++;
 }
@@ -72,6 +75,9 @@ static void all_int8_images(const Int8Kernels& kernels) {
     all.push_back(int8_lookup(70, cols, int8_matrix(70, cols, 4, 1, 3), 4, 32, 64, 4));
     all.push_back(int8_lines(20, cols, int8_matrix(20, cols, 1, 4, 3), 16, 5));
     for (const Int8Case& w : all)
-      for (int bits = 0; bits < 8; bits++) int8_convolution(kernels, w, v, bits & 1, bits & 2, bits & 4);
+      for (int bits = 0; bits < 8; bits++) {
+        int8_convolution(kernels, w, v, bits & 1, bits & 2, bits & 4, false);
+        if (!(bits & 2)) int8_convolution(kernels, w, v, bits & 1, false, bits & 4, true);
+      }
   }
 }

@@ -82,3 +82,6 @@ def check_convolution() -> None:
         for images in (x, x.contiguous(memory_format=torch.channels_last)):
             out = int8_conv2d(images, packed, 35, (3, 2, 2, 1, 1, 1, 1, 0, 1, 2))
             assert torch.equal(out, exact), (layout, images.stride())
+        add = torch.randint(-9, 9, exact.shape).float().contiguous(memory_format=torch.channels_last)
+        out = torch.ops.gossamer.int8_conv2d(packed, x, None, add, None, None, 35, 3, 2, 2, 1, 1, 1, 1, 0, 1, 2, 0)
+        assert torch.equal(out, exact + add), layout

@@ -185,7 +185,7 @@ def test_operator_check() -> None:
     packed = pack_as(rounded(torch.randn(8, 12) * mask), mask, Layout("lookup"))
     for order in ORDERS:
         x = torch.randn(2, 3, 5, 6).contiguous(memory_format=order)
-        arguments = (packed, x, torch.randn(8), None, None, 8, 2, 2, *PLAIN, 1)
+        arguments = (packed, x, torch.randn(8), None, None, None, 8, 2, 2, *PLAIN, 1)
         torch.library.opcheck(torch.ops.gossamer.int8_conv2d.default, arguments)
 
 
@@ -203,6 +203,12 @@ def test_operator_check() -> None:
         ({"sizes": (2, 2, *PLAIN[:7], -1)}, "must be positive"),
         ({"sizes": (2, 2, *PLAIN[:7], 2**40)}, "less than"),
         ({"activation": 4}, "activation must be"),
+        ({"add": torch.zeros(1, 8, 3, 3)}, "channels_last"),
+        ({"add": torch.zeros(1, 8, 3, 4).contiguous(memory_format=torch.channels_last)}, "shape of the output"),
+        (
+            {"add": torch.zeros(1, 8, 3, 3).contiguous(memory_format=torch.channels_last).double()},
+            "add must be float32",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
@@ -211,6 +217,7 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {
         "x": torch.zeros(1, 3, 4, 4),
         "bias": None,
+        "add": None,
         "rows": 8,
         "sizes": (2, 2, *PLAIN),
         "activation": 0,
@@ -218,7 +225,15 @@ def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
     given |= change
     with pytest.raises(RuntimeError, match=message):
         torch.ops.gossamer.int8_conv2d(
-            packed, given["x"], given["bias"], None, None, given["rows"], *given["sizes"], given["activation"]
+            packed,
+            given["x"],
+            given["bias"],
+            given["add"],
+            None,
+            None,
+            given["rows"],
+            *given["sizes"],
+            given["activation"],
         )
 
 
@@ -229,7 +244,7 @@ def test_bytes_come_in_and_go_out() -> None:
     q = torch.randint(0, 255, (3, 20, 9, 7), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
 
     def convolution(x: Tensor, *out: Tensor | None) -> Tensor:
-        return torch.ops.gossamer.int8_conv2d(packed, x, None, *(out or (None, None)), 40, *window, 1)
+        return torch.ops.gossamer.int8_conv2d(packed, x, None, None, *(out or (None, None)), 40, *window, 1)
 
     floats, given = convolution((q.float() - 90) * 0.0625), (torch.tensor([0.5]), torch.tensor([30], dtype=torch.int32))
     assert torch.equal(convolution(q), floats)
@@ -243,6 +258,33 @@ def test_bytes_come_in_and_go_out() -> None:
     packed = pack_as(weight, mask, Layout("dense"))
     with pytest.raises(RuntimeError, match="must have its range"):
         convolution(q)
+
+
+@pytest.mark.parametrize("how", ["floats", "planes", "bytes", "bytes out"])
+@pytest.mark.parametrize(("rows", "activation"), [(40, 0), (40, 1), (16, 2), (7, 3), (33, 0)])
+def test_what_is_added_comes_before_the_activation(how: str, rows: int, activation: int) -> None:
+    mask = torch.rand(rows, 20 * 4) < 0.4
+    window = (2, 2, *PLAIN[:4], 1, 0, 1, 0)
+    q = torch.randint(0, 255, (3, 20, 9, 7), dtype=torch.uint8).contiguous(memory_format=torch.channels_last)
+    x = q if how.startswith("bytes") else (q.float() - 90) * 0.0625
+    x = x.contiguous() if how == "planes" else x
+    given = (torch.tensor([0.5]), torch.tensor([30], dtype=torch.int32)) if how == "bytes out" else (None, None)
+    add, bias = torch.randn(3, rows, 9, 7).contiguous(memory_format=torch.channels_last), torch.randn(rows)
+    for layout in (Layout("lookup"), Layout("dense")):
+        packed = with_range(pack_as(rounded(torch.randn(rows, 80) * mask), mask, layout), Range(0.0625, 90))
+
+        def convolution(add: Tensor | None, *rest: Any, packed: Tensor = packed) -> Tensor:
+            return torch.ops.gossamer.int8_conv2d(packed, x, bias, add, *rest)
+
+        plain = convolution(None, None, None, rows, *window, 0) + add
+        expected = (plain, F.relu(plain), F.gelu(plain), F.silu(plain))[activation]
+        out = convolution(add, *given, rows, *window, activation)
+        assert out.is_contiguous(memory_format=torch.channels_last)
+        if how == "bytes out":
+            expected = ((expected * 2.0).round() + 30).clamp(0, 254)
+        close = {"rtol": 1e-5, "atol": 1.0 if how == "bytes out" and activation > 1 else 1e-6}
+        torch.testing.assert_close(out.float(), expected, **(close if activation > 1 else {"rtol": 0, "atol": 0}))
+    torch.library.opcheck(torch.ops.gossamer.int8_conv2d.default, (packed, x, bias, add, *given, rows, *window, 1))
 
 
 def test_integers_are_refused() -> None:

@@ -105,7 +105,7 @@ def int8_conv2d(
     plain = images.detach() if records else images
     read = plain if plain.is_contiguous(memory_format=torch.channels_last) else plain.contiguous()
     plain_bias = shift.detach() if records and shift is not None else shift
-    out = _conv2d(packed, read, plain_bias, None, None, rows, *window, code)
+    out = _conv2d(packed, read, plain_bias, None, None, None, rows, *window, code)
     if records:
         out = _with_gradient(out, images, packed, window, shift)
         out = out if activation == "none" else getattr(F, activation)(out)

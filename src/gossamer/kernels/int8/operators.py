@@ -3,8 +3,9 @@
 - ``int8_linear``: act(x @ A.T + bias) of an int8 weight A; x is quantised on the way, each token by its own range,
 - ``int8_linear_ranged``: the same where x or the output has a range that is given, or is in eight bits already,
 - ``int8_quantize``: activations in eight bits, for several products of the same x,
-- ``int8_conv2d``: act(convolution of images x with A + bias), each image quantised by its own range; or, where the
-  range of A is fixed, images in eight bits already; the output is in eight bits if its range is given.
+- ``int8_conv2d``: act(convolution of images x with A + bias + add), each image quantised by its own range; or, where
+  the range of A is fixed, images in eight bits already; the output is in eight bits if its range is given. ``add`` is
+  float32, of the output's shape, and both are channels_last.
 
 They are for inference and have no gradient. A weight is one tensor (:mod:`gossamer.kernels.int8.weight`), so that a
 call has few arguments: each takes a sixth of a microsecond.
@@ -28,9 +29,9 @@ _library.define(
 )
 _library.define("int8_quantize(Tensor x, Tensor? scale, Tensor? zero) -> (Tensor, Tensor, Tensor)")
 _library.define(
-    "int8_conv2d(Tensor weight, Tensor x, Tensor? bias, Tensor? out_scale, Tensor? out_zero, int rows, int kernel_h, "
-    "int kernel_w, int stride_h, int stride_w, int dilation_h, int dilation_w, int left, int right, int top, "
-    "int bottom, int activation) -> Tensor"
+    "int8_conv2d(Tensor weight, Tensor x, Tensor? bias, Tensor? add, Tensor? out_scale, Tensor? out_zero, int rows, "
+    "int kernel_h, int kernel_w, int stride_h, int stride_w, int dilation_h, int dilation_w, int left, int right, "
+    "int top, int bottom, int activation) -> Tensor"
 )
 for _name in ("int8_linear", "int8_linear_ranged", "int8_quantize", "int8_conv2d"):
     _library.impl(_name, torch.library.fallthrough_kernel, "Autograd")
@@ -57,9 +58,9 @@ def _(x: Tensor, scale: Any, zero: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 @torch.library.register_fake("gossamer::int8_conv2d", lib=_library)
-def _(weight: Any, x: Tensor, bias: Any, out_scale: Any, out_zero: Any, rows: int, *sizes: int) -> Tensor:
+def _(weight: Any, x: Tensor, bias: Any, add: Any, out_scale: Any, out_zero: Any, rows: int, *sizes: int) -> Tensor:
     bytes_out, floats = out_scale is not None, torch.float32 if x.dtype is torch.uint8 else x.dtype
-    planes = x.is_contiguous() and not bytes_out and x.dtype is not torch.uint8
+    planes = x.is_contiguous() and add is None and not bytes_out and x.dtype is not torch.uint8
     order = torch.contiguous_format if planes else torch.channels_last
     dtype = torch.uint8 if bytes_out else floats
     shape = (x.shape[0], rows, *output_places(x.shape[2:], sizes))

@@ -2,6 +2,7 @@
 
 Inductor fuses operators around a custom operator, but not into it. So this is done before inductor runs:
 
+- what is added to a convolution in eight bits is added by it (``residual.py``);
 - a GELU, ReLU or SiLU that is the only reader of a product's output is applied by the product;
 - int8 layers that read the same input (the query, key and value of attention) become one layer with the rows of all of
   them: the input is rounded once, and there is one call instead of three.
@@ -19,12 +20,16 @@ from torch.fx import GraphModule, Node
 from gossamer.kernels.int8.layout import as_rounded, layout_of, pack_as
 from gossamer.kernels.int8.operators import ACTIVATIONS
 from gossamer.kernels.int8.weight import Rounded, range_of, with_head_of
+from gossamer.models.deploy.residual import add_in_convolutions
 
 _aten, _ours = torch.ops.aten, torch.ops.gossamer
 _int8 = _ours.int8_linear.default
 #: Products, and the position of the argument that says which activation they apply.
-_PRODUCTS = {_int8: 4, _ours.int8_conv2d.default: 16}
-_KNOWN: dict[Any, str] = {_aten.relu.default: "relu", _aten.gelu.default: "gelu", _aten.silu.default: "silu"}
+_PRODUCTS = {_int8: 4, _ours.int8_conv2d.default: 17}
+_KNOWN: dict[Any, str] = {
+    _aten.relu.default: "relu", _aten.relu_.default: "relu", _aten.gelu.default: "gelu",
+    _aten.silu.default: "silu", _aten.silu_.default: "silu",
+}  # fmt: skip
 
 
 def fuse(module: GraphModule) -> None:
@@ -40,6 +45,7 @@ def fuse(module: GraphModule) -> None:
     >>> [node.args[4] for node in graph.graph.nodes if node.target is torch.ops.gossamer.int8_linear.default]
     [2]
     """
+    add_in_convolutions(module)
     for node in list(module.graph.nodes):
         if node.target in _PRODUCTS:
             _fuse_activation(node, _PRODUCTS[node.target])

@@ -48,12 +48,19 @@ def pass_bytes(module: GraphModule) -> None:
 def _range_of_readers(module: GraphModule, node: Node) -> Range | None:
     """The one fixed range in which all readers of a product's output round it; None if there is none."""
     readers = list(node.users)
-    if not readers or any(reader.target is not node.target or reader.args[1] is not node for reader in readers):
+    if not readers or not all(
+        reader.target is node.target and _reads_only_as_input(reader, node) for reader in readers
+    ):
         return None
     if not all(_takes_bytes(each.meta.get("val")) for each in (node, *readers)):
         return None
     ranges = {_range(module, reader) for reader in readers}
     return ranges.pop() if len(ranges) == 1 else None
+
+
+def _reads_only_as_input(reader: Node, node: Node) -> bool:
+    """Is it the input of a product, and not also what a convolution adds to its result?"""
+    return [place for place, value in enumerate(reader.args) if value is node] == [1]
 
 
 def _takes_bytes(value: Any) -> bool:
@@ -77,8 +84,8 @@ def _rewrite(module: GraphModule, node: Node, written: dict[Node, Range], name: 
     with module.graph.inserting_before(node):
         out = _held(module, written.get(node), f"{name}_out")
         if node.target is _conv:
-            node.update_arg(3, out[0])
-            node.update_arg(4, out[1])
+            node.update_arg(4, out[0])
+            node.update_arg(5, out[1])
             return
         weight, x, bias, rows, activation = node.args
         read = _held(module, _range(module, node), f"{name}_in")

@@ -1,11 +1,12 @@
 // Convolutions with int8 weights as a torch operator. The schema is declared in Python (gossamer/kernels/int8/operators.py).
 //
-//   int8_conv2d(weight, x, bias?, out_scale?, out_zero?, rows, kernel_h, kernel_w, stride_h, stride_w, dilation_h,
+//   int8_conv2d(weight, x, bias?, add?, out_scale?, out_zero?, rows, kernel_h, kernel_w, stride_h, stride_w, dilation_h,
 //               dilation_w, left, right, top, bottom, activation) -> out
 //
 // x is [images, channels, height, width], contiguous or in torch's channels_last format, and out has the order of x; the
 // columns of the weight are (i, j, channel) of the kernel. Images are rounded to eight bits first, each with a range of its
-// own unless the weight has one. x may be bytes in the range of the weight; out is bytes if its range is given.
+// own unless the weight has one. x may be bytes in the range of the weight; out is bytes if its range is given. add is
+// float32 and of the shape of out, and both are channels_last.
 #include <atomic>
 #include <cstdint>
 #include <vector>
@@ -92,15 +93,16 @@ Handle empty_images(int64_t images, int64_t rows, int64_t height, int64_t width,
 }
 
 void int8_conv2d(Value* stack, uint64_t, uint64_t) {
-  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), out_scale(optional(stack[3])), out_zero(optional(stack[4]));
+  Tensor weight(stack[0]), x(stack[1]), bias(optional(stack[2])), add(optional(stack[3]));
+  Tensor out_scale(optional(stack[4])), out_zero(optional(stack[5]));
   ProductJob job;
   Int8Product& p = job.p;
   const int64_t size = weight.dim() == 1 ? weight.size(0) : -1;
   if (const char* wrong = int8_weight(weight.line<const uint8_t>(UINT8, size, "weight must be uint8 of one dimension"), size, &p.a))
     require(false, wrong);
-  require(p.a.rows == int64_t(stack[5]), "rows must be those of the weight");
+  require(p.a.rows == int64_t(stack[6]), "rows must be those of the weight");
   require(x.dim() == 4 && (x.contiguous() || channels_last(x)), "x must be [images, channels, height, width], contiguous or channels_last");
-  const Value* s = stack + 6;  // kernel, stride and dilation, each down and across; left, right, top, bottom
+  const Value* s = stack + 7;  // kernel, stride and dilation, each down and across; left, right, top, bottom
   const Int8Convolution c(x.size(0), x.size(1), dimension(x.size(2), s[0], s[2], s[4], s[8], s[9]),
                           dimension(x.size(3), s[1], s[3], s[5], s[6], s[7]));
   require(c.channels * c.down.kernel * c.across.kernel == p.a.cols, "cols must be kernel_h * kernel_w * channels");
@@ -123,7 +125,7 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
   quantise(m, c.rows());
 
   const Int8Patches patches = c.patches(m.q);
-  const bool planes = x.contiguous() && type != UINT8 && !out_scale;
+  const bool planes = x.contiguous() && type != UINT8 && !out_scale && !add;
   require(!out_scale == !out_zero, "scale and zero of out come together");
   p.out_type = out_scale ? NUMBER_UINT8 : x_type == NUMBER_BF16 ? NUMBER_BF16 : NUMBER_FLOAT;
   take_out_range(p, out_scale, out_zero);
@@ -131,6 +133,11 @@ void int8_conv2d(Value* stack, uint64_t, uint64_t) {
   Tensor out(reinterpret_cast<Value>(empty_images(m.images, p.a.rows, c.down.out(), c.across.out(), out_type, planes)));
   p.patches = &patches, p.tokens = m.images * c.pixels(), p.x_scale = scale.data(), p.x_zero = zero.data();
   p.out = out.data<void>(out_type, "out"), p.ldo = p.a.rows, p.plane = planes ? c.pixels() : 0;
+  if (add) {
+    const bool same = add.dim() == 4 && add.size(0) == m.images && add.size(1) == p.a.rows && add.size(2) == c.down.out() && add.size(3) == c.across.out();
+    require(same && channels_last(add), "add must be of the shape of the output, and channels_last");
+    p.add = add.data<const float>(FLOAT32, "add must be float32");
+  }
   if (p.tokens && p.a.rows) parallel(int8_kernels().items(p), size * p.tokens / 8, &job);
   require(job.good, "an output is not finite, and uint8 has no number for it");
   stack[0] = out.release();

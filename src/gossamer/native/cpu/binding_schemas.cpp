@@ -23,7 +23,7 @@ static const char* const SCHEMAS[] = {
     "int8_linear(Tensor weight, Tensor x, Tensor? bias, int rows, int activation) -> Tensor",
     "int8_linear_ranged(Tensor weight, Tensor x, Tensor? bias, Tensor? x_scale, Tensor? x_zero, Tensor? out_scale, "
     "Tensor? out_zero, int rows, int activation, int out) -> Tensor",
-    "int8_conv2d(Tensor weight, Tensor x, Tensor? bias, Tensor? out_scale, Tensor? out_zero, int rows" CONV OUT,
+    "int8_conv2d(Tensor weight, Tensor x, Tensor? bias, Tensor? add, Tensor? out_scale, Tensor? out_zero, int rows" CONV OUT,
     "int8_quantize(Tensor x, Tensor? scale, Tensor? zero) -> (Tensor, Tensor, Tensor)",
     "rows_linear(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES OUT,
     "rows_forward(" ROWS "Tensor values, Tensor x, Tensor? bias" SIZES OUT,

@@ -2,7 +2,7 @@
 //
 // A weight is  w = scale[row] * v,  v an int8 in -127 .. 127. An activation of token t is  x = scale[t] * (q - zero[t]),
 // q in 0 .. 254. An output is
-//     act(scale[row] * scale[t] * (sum over columns of v * q  -  zero[t] * sum[row]) + bias[row]),
+//     act(scale[row] * scale[t] * (sum over columns of v * q  -  zero[t] * sum[row]) + bias[row] + add[t][row]),
 // with sum[row] the sum of the row's v. The sums are exact in 32 bits for up to MOST_COLS columns, so they are the same in
 // any order: for any number of threads, tokens and instruction sets. q ends at 254 and not at 255, so that q - 127 is a
 // signed byte with a negative, which AVX2 without VNNI needs (int8_vec.h); it costs 0.4 % of the resolution.
@@ -107,6 +107,7 @@ struct Int8Product {
   int64_t x_each;          // 1: a scale and a zero for each token; 0: the same for all
   const Int8Patches* patches;  // instead of x, or null; then there is a scale and a zero for each image
   const float* bias;       // [rows] or null
+  const float* add;        // [tokens, rows] with leading stride ldo, or null; not for out in the order of planes
   int64_t activation;
   void* out;               // [tokens, rows] with leading stride ldo, of out_type
   int64_t out_type, ldo;

@@ -42,6 +42,16 @@ INLINE void scaled(const RowsOut& r, Sums sums, float x_scale, int32_t zero, Vec
   }
 }
 
+// And what is added to them.
+INLINE void add_given(const Int8Product& p, const RowsOut& r, int64_t token, Vec<WIDTH> (&v)[PARTS]) {
+  if (!p.add) return;
+  const float* add = p.add + token * p.ldo + r.row;
+  float some[GROUP] = {};
+  if (r.count < GROUP) memcpy(some, add, r.count * 4), add = some;
+#pragma GCC unroll 4
+  for (int i = 0; i < PARTS; i++) v[i] += load<WIDTH>(add + i * WIDTH);
+}
+
 // Any kind of output. False: one is not finite, and bytes are asked for.
 __attribute__((noinline)) static bool put_any(const Int8Product& p, const RowsOut& r, const int32_t* sums, int64_t token,
                                               int64_t tokens, const float* x_scale, const int32_t* zero) {
@@ -49,6 +59,7 @@ __attribute__((noinline)) static bool put_any(const Int8Product& p, const RowsOu
   for (int64_t t = 0; t < tokens; t++) {
     Vec<WIDTH> v[PARTS];
     scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+    add_given(p, r, token + t, v);
     for (int i = 0; p.activation && i < PARTS; i++) v[i] = activate<WIDTH>(v[i], p.activation);
     const int64_t at = (token + t) * p.ldo + r.row;
     float f[GROUP];
@@ -75,6 +86,7 @@ __attribute__((noinline)) static void put_active(const Int8Product& p, const Row
   for (int64_t t = 0; t < tokens; t++, out += p.ldo) {
     Vec<WIDTH> v[PARTS];
     scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+    add_given(p, r, token + t, v);
 #pragma GCC unroll 4
     for (int i = 0; i < PARTS; i++) store<WIDTH>(out + i * WIDTH, activated<WIDTH, ACTIVATION>(v[i]));
   }
@@ -89,6 +101,7 @@ __attribute__((noinline)) static bool put_bytes(const Int8Product& p, const Rows
   for (int64_t t = 0; t < tokens; t++, out += p.ldo) {
     Vec<WIDTH> v[PARTS];
     scaled(r, load_sums(sums + t * GROUP), x_scale[t], zero[t], v);
+    add_given(p, r, token + t, v);
 #pragma GCC unroll 4
     for (int i = 0; i < PARTS; i++) {
       if (p.activation) v[i] = activate<WIDTH>(v[i], p.activation);
@@ -164,7 +177,7 @@ template <int T>
 INLINE bool put(const Int8Product& p, int64_t row, const Sums (&sums)[T], int64_t token, int64_t tokens, const float* x_scale,
                 const int32_t* zero) {
   const RowsOut r(p, row);
-  if (tokens >= T && p.out_type == NUMBER_FLOAT && !p.activation && !p.plane && r.count == GROUP) {
+  if (tokens >= T && p.out_type == NUMBER_FLOAT && !p.activation && !p.add && !p.plane && r.count == GROUP) {
     float* out = (float*)p.out + token * p.ldo + row;
 #pragma GCC unroll 24
     for (int t = 0; t < T; t++, out += p.ldo) {

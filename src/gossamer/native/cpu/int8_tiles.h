@@ -46,6 +46,7 @@ template <int ACTIVATION> INLINE void tile_drain(const Int8Product& p, TileSums&
       const RowsOut r(p, s.row + g * GROUP);
       Vec<WIDTH> v[PARTS];
       scaled(r, load_sums(s.at(s.done, g)), s.scale[s.done], s.zero[s.done], v);
+      add_given(p, r, s.token + s.done, v);
       float* out = (float*)p.out + (s.token + s.done) * p.ldo + r.row;
 #pragma GCC unroll 4
       for (int i = 0; i < PARTS; i++) store<WIDTH>(out + i * WIDTH, activated<WIDTH, ACTIVATION>(v[i]));
