@@ -7,7 +7,7 @@ only to be added to something: half of what an addition moves.
 from __future__ import annotations
 
 from inspect import isbuiltin
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -50,24 +50,26 @@ def _fuse(addition: Node, order: dict[Node, int]) -> None:
     first, second = addition.args[:2]
     pairs = [(first, second)] if addition.target is _IN_PLACE else [(first, second), (second, first)]
     for conv, other in pairs:
-        if _can_add(conv, other) and order[other] < order[conv] and not _changes(conv, addition):  # type: ignore[index]
-            conv.update_arg(_ADD, other)  # type: ignore[union-attr]
-            addition.replace_all_uses_with(conv)  # type: ignore[arg-type]
+        if not (isinstance(conv, Node) and isinstance(other, Node) and _can_add(conv, other)):
+            continue
+        if order[other] < order[conv] and not _changes(conv, addition):
+            conv.update_arg(_ADD, other)
+            addition.replace_all_uses_with(conv)
             addition.graph.erase_node(addition)
             return
 
 
-def _can_add(conv: Any, other: Any) -> bool:
+def _can_add(conv: Node, other: Node) -> bool:
     """Is it a convolution that nothing else reads and that adds nothing yet, and has the other its shape and order?"""
-    if not (isinstance(conv, Node) and isinstance(other, Node) and conv.target is _conv and len(conv.users) == 1):
+    if conv is other or conv.target is not _conv or len(conv.users) != 1:
         return False
-    if conv is other or conv.args[_ADD] is not None or conv.args[_ACTIVATION] != 0:
+    if conv.args[_ADD] is not None or conv.args[_ACTIVATION] != 0:
         return False
     a, b = conv.meta.get("val"), other.meta.get("val")
-    return _is_plain(a) and _is_plain(b) and tuple(a.shape) == tuple(b.shape)
+    return _is_plain(a) and _is_plain(b) and a.shape == b.shape
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: Any) -> TypeGuard[Tensor]:
     """Is it float32, with the channels last?"""
     floats = isinstance(value, Tensor) and value.dtype is torch.float32 and value.dim() == 4
     return floats and value.is_contiguous(memory_format=torch.channels_last)
