@@ -48,6 +48,8 @@ namespace ISA {
 
 #include "int8_dense.h"
 
+#include "int8_few.h"
+
 #include "int8_lines.h"
 
 constexpr int MOST_TOKENS = 256;  // of a set
@@ -126,6 +128,9 @@ template <int TALL> static bool lookup_any(const Int8Product& p, const Set& s, i
 }
 
 static bool dense_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1, int8_t* room) {
+  if (s.tokens <= FEW)
+    return p.a.kind == INT8_DENSE ? few_groups<DenseQuads>(p, g0, g1, s.token, s.tokens, s.q, s.pitch, s.scale, s.zero)
+                                  : few_groups<BitmapQuads>(p, g0, g1, s.token, s.tokens, s.q, s.pitch, s.scale, s.zero);
   bool good = true;
   for (int64_t g = g0; g < g1;) {
     const int64_t some = WIDTH == 16 && g + 2 <= g1 ? 2 : 1;
