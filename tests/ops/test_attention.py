@@ -104,7 +104,9 @@ def test_what_a_guard_refuses():
 
 def test_an_encoder_is_packed_whole(tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_file", lambda: tmp_path / "pack.json")
-    monkeypatch.setattr(tune, "_interleaved", lambda x, weights, call: {f: 1.0 + (f == gs.Dense()) for f in weights})
+    monkeypatch.setattr(
+        tune, "_interleaved", lambda x, weights, call, between: {f: 1.0 + (f == gs.Dense()) for f in weights}
+    )
     model = nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 2, 64, batch_first=True), 1).eval()
     gs.sparsify_(model, "75%")
     x = torch.randn(2, 6, 32)

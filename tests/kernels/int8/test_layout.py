@@ -28,7 +28,7 @@ def test_there_and_back(layout: Layout, shape: tuple[int, int]) -> None:
     assert torch.equal(parts(packed).sum, weight.values.sum(1, dtype=torch.int32))
 
 
-def test_bitmaps_are_for_machines_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bitmaps_are_usual_with_amx(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "int8_isa", lambda: "amx")
     half, few, most = (torch.rand(64, 64) < share for share in (0.5, 0.05, 0.75))
     assert [str(layout) for layout in layouts(half)] == ["int8 dense", "int8 bitmap", "int8 lookup"]
@@ -40,8 +40,16 @@ def test_bitmaps_are_for_machines_with_amx(monkeypatch: pytest.MonkeyPatch) -> N
     gs.pack_(layer, torch.randn(4, 64), tune=False, quiet=True)  # the model of costs knows it
 
 
+def test_bitmaps_are_measured_where_values_are_expanded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = torch.rand(64, 64) < 0.5
+    for isa, found in {"avx512vbmi": ["dense", "bitmap", "lookup"], "avx512vnni": ["dense", "lookup"]}.items():
+        monkeypatch.setattr(native, "int8_isa", lambda isa=isa: isa)
+        assert [str(layout)[5:] for layout in layouts(half)] == found and str(usual(half)) == "int8 lookup"
+        assert str(usual(torch.rand(64, 64) < 0.75)) == "int8 dense"
+
+
 def test_which_layouts_suit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "int8_isa", lambda: "avx512vbmi")
+    monkeypatch.setattr(native, "int8_isa", lambda: "avx512vnni")
 
     def names(mask: torch.Tensor) -> list[str]:
         return [str(layout)[5:] for layout in layouts(mask)]

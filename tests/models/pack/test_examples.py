@@ -93,7 +93,9 @@ class _Held:
 
 
 def test_pack_takes_the_format_that_is_best_over_all(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    def timed(x: Tensor, weights: Any, call: Any) -> Any:  # packed wins by 8 us for one token, loses 100 for 128
+    def timed(
+        x: Tensor, weights: Any, call: Any, between: int
+    ) -> Any:  # packed wins by 8 us for one token, loses 100 for 128
         dense, packed = {1: (10e-6, 2e-6), 128: (100e-6, 200e-6)}[x.shape[0]]
         return {f: dense if isinstance(f, gs.Dense) else packed for f in weights}
 

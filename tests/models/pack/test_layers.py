@@ -87,7 +87,9 @@ def test_groups_have_one_candidate():
 @pytest.mark.parametrize(("layer", "shape"), [*CONVOLUTIONS, *TRANSPOSED], ids=lambda x: type(x).__name__)
 def test_packed_convolutions_compute_the_same(layer, shape, tmp_path, monkeypatch):
     monkeypatch.setattr(tune, "_file", lambda: tmp_path / "pack.json")
-    monkeypatch.setattr(tune, "_interleaved", lambda x, weights, call: {f: 1.0 + (f == gs.Dense()) for f in weights})
+    monkeypatch.setattr(
+        tune, "_interleaved", lambda x, weights, call, between: {f: 1.0 + (f == gs.Dense()) for f in weights}
+    )
     net, x = gs.sparsify_(nn.Sequential(layer), "75%"), torch.randn(shape)
     expected = net(x).detach()
     report = gs.pack_(net, x, quiet=True)

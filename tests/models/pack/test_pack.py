@@ -43,14 +43,14 @@ def test_same_numbers_and_all_layers_reported(how, tune, capsys):
 def test_measured_once_for_a_machine(monkeypatch):
     net = gs.sparsify_(model(), "95%")
     first = gs.pack_(net, torch.randn(8, 256))
-    monkeypatch.setattr(pack_tune, "_interleaved", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(pack_tune, "_interleaved", lambda *_, **__: pytest.fail("measured again"))
     second = gs.pack_(gs.sparsify_(model(), "95%"), torch.randn(8, 256))
     assert [row.format for row in first.layers] == [row.format for row in second.layers]
 
 
 def test_without_an_example_one_token_counts_as_much_as_many(monkeypatch):
     # packed: ten times faster at one token, 5 % slower at 128, where dense takes a hundred times as long
-    def timed(x, weights, call):
+    def timed(x, weights, call, between):
         dense = {1: 10e-6, 16: 100e-6, 128: 1000e-6}[x.shape[0]]
         packed = {1: 1e-6, 16: 100e-6, 128: 1050e-6}[x.shape[0]]
         return {f: dense if isinstance(f, gs.Dense) else packed for f in weights}

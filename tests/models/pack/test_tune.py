@@ -132,9 +132,8 @@ def test_every_format_is_really_called():
         seen.append(type(weight).__name__)
         return F.linear(x, weight)
 
-    times = tune._interleaved(
-        torch.randn(2, 16), {Dense(): dense, PackedCSR(): gs.from_dense(dense * mask, PackedCSR())}, call
-    )
+    weights = {Dense(): dense, PackedCSR(): gs.from_dense(dense * mask, PackedCSR())}
+    times = tune._interleaved(torch.randn(2, 16), weights, call, between=0)
     assert times.keys() == {Dense(), PackedCSR()} and set(seen) == {"Tensor", "SparseTensor"}
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from gossamer.kernels.int8.layout import Layout, as_rounded, layouts, pack_as, u
 from gossamer.kernels.int8.weight import Rounded, parts
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.pack import truth, tune
+from gossamer.models.pack.layers import call_of
+from gossamer.models.pack.passes import far_away, in_the_key
 from gossamer.models.pack.tune import Counts, Timing
 from gossamer.models.pack.turns import in_turns
 
@@ -30,7 +32,7 @@ def int8_layers(model: nn.Module) -> dict[str, Int8Layer]:
 
 
 def fastest_layout(
-    layer: Int8Layer, shapes: Sequence[tuple[int, ...]], tuned: bool, counts: Counts
+    layer: Int8Layer, shapes: Sequence[tuple[int, ...]], tuned: bool, counts: Counts, between: int = 0
 ) -> tuple[Layout, float, Timing]:
     """Return the fastest layout, the seconds of the layer in float32, dense, and its times in this layout.
 
@@ -44,6 +46,8 @@ def fastest_layout(
         Measure; False takes a model of the costs.
     counts
         How the times of several shapes count: :meth:`gossamer.models.pack.tune.Timing.seconds`.
+    between
+        Bytes of weights that the model reads between two calls of the layer.
 
     Examples
     --------
@@ -54,32 +58,36 @@ def fastest_layout(
     'int8 lookup'
     """
     weight, mask = as_rounded(layer.packed)
-    times = _measured(layer, weight, mask, shapes) if tuned else _guessed(layer, weight, mask, shapes)
+    times = _measured(layer, weight, mask, shapes, between) if tuned else _guessed(layer, weight, mask, shapes)
     best = min((layout for layout in times if layout is not None), key=lambda layout: times[layout].seconds(counts))
     return best, times[None].seconds(counts), times[best]
 
 
 def _measured(
-    layer: Int8Layer, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]]
+    layer: Int8Layer, weight: Rounded, mask: Tensor, shapes: Sequence[tuple[int, ...]], between: int
 ) -> dict[Layout | None, Timing]:
     """Seconds of each layout, and of dense float32 under None; what this machine has measured before is known."""
     suited = layouts(mask)
-    key = tune.key_of(weight.values, mask, suited, shapes, (layer.sizes_text(),))
+    key = tune.key_of(weight.values, mask, suited, shapes, (layer.sizes_text(), in_the_key(between)))
     names: dict[str, Layout | None] = {str(Dense()): None, **{str(layout): layout for layout in suited}}
     known = tune.known_times(key)
     if known is not None:
         return {names[name]: Timing(tuple(seconds)) for name, seconds in known.items()}
-    packed = {layout: pack_as(weight, mask, layout) for layout in suited}
-    dense = copy.deepcopy(layer.as_dense()).float()
-    times: dict[Layout | None, tuple[float, ...]] = dict.fromkeys(names.values(), ())
+    dense: Any = layer.as_dense().float()
+    multiplied_dense = call_of(dense)
+    forms: dict[Layout | None, Tensor] = {None: dense.weight.detach()}
+    forms |= {layout: pack_as(weight, mask, layout) for layout in suited}
+    times: dict[Layout | None, tuple[float, ...]] = dict.fromkeys(forms, ())
     bound, clear = truth.most(float(mask.float().mean()) if mask.numel() else 0.0, ratio=4), True
     with torch.no_grad():
         for shape in shapes:
             x = _input(shape)
-            functions: dict[Layout | None, partial[Tensor]] = {None: partial(dense, x)}
-            for layout, data in packed.items():
-                functions[layout] = partial(layer.compute, data, x)
-            taken, believed = truth.steady(partial(in_turns, functions, tune.SECONDS, None), None, bound)
+
+            def multiplied(layout: Layout | None, data: Tensor, x: Tensor = x) -> Tensor:
+                return multiplied_dense(x, data) if layout is None else layer.compute(data, x)
+
+            calls = far_away(forms, between, multiplied)
+            taken, believed = truth.steady(partial(in_turns, calls, tune.SECONDS, None), None, bound)
             clear &= believed
             times = {layout: (*times[layout], seconds) for layout, seconds in taken.items()}
     if clear:

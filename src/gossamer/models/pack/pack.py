@@ -25,6 +25,7 @@ from gossamer.models.pack.experts import usual_expert
 from gossamer.models.pack.foreign import apply_masks
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.layers import OF_IMAGES, call_of, candidates_of, options_of, refused, tokens_of
+from gossamer.models.pack.passes import read_by_a_call
 from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.pack.tune import Counts, Timing, fastest, guess, measure
@@ -66,6 +67,10 @@ def pack_(
 
     Linear layers, transformers' Conv1D and the projections of nn.MultiheadAttention are packed; on a CPU also the
     experts of transformers' mixture-of-experts models, and, with an example, convolutions that are not depthwise.
+
+    On a CPU the weights of a small model stay in a cache between two calls, and those of a large one come from memory,
+    where fewer bytes count for more. So each layer is measured with copies of its weight, one after another: together
+    as many bytes as the model reads between two calls of the layer.
 
     A layer on a GPU is measured there, by CUDA graphs, so without the overhead of calls. In an ``nn.Sequential`` it is
     then fused with a following ReLU, GELU or SiLU (:func:`gossamer.models.fuse_`).
@@ -131,6 +136,7 @@ def pack_(
     seen = shapes_of(model, examples, places | {name: [layer] for name, layer in small.items()})
     busy = truth.disturbed()  # asked once: before and after must be the same measurement
     before = [model_seconds(model, example, busy) for example in examples if tune]
+    between = read_by_a_call(model, weights.values())
     layers = []
     with truth.measuring_again(remeasure):
         for name, weight in watched("packing", {**weights, **small}.items(), show_progress):
@@ -139,9 +145,9 @@ def pack_(
             if not shapes:
                 skipped[name] = "a convolution needs example_inputs that reach it"
             elif isinstance(weight, Weight):
-                layers.append(_pack_one(weight, shapes, tune, counts))
+                layers.append(_pack_one(weight, shapes, tune, counts, between))
             else:
-                layers.append(_pack_small(name, weight, shapes, tune, counts))
+                layers.append(_pack_small(name, weight, shapes, tune, counts, between))
     fuse_(model)
     group_layers(model, examples)
     made_sparse(model)
@@ -206,7 +212,7 @@ def _pruned(weight: Weight) -> bool:
     return float((weight.dense() == 0).float().mean()) >= _PRUNED
 
 
-def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts: Counts) -> PackedLayer:
+def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts: Counts, between: int) -> PackedLayer:
     dense = weight.dense()
     mask = weight.mask() if weight.is_sparse else dense != 0
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
@@ -219,7 +225,7 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts:
     times: dict[Format, Timing]
     if tune:
         options = options_of(weight.module)
-        times = measure(*judged, call_of(weight.module), candidates, shapes, counts, options)
+        times = measure(*judged, call_of(weight.module), candidates, shapes, counts, options, between)
     else:
         times = guess(*judged, candidates, tokens, counts)
     best = fastest(times, counts)
@@ -244,13 +250,15 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts:
     )
 
 
-def _pack_small(name: str, layer: Small, shapes: list[tuple[int, ...]], tune: bool, counts: Counts) -> PackedLayer:
+def _pack_small(
+    name: str, layer: Small, shapes: list[tuple[int, ...]], tune: bool, counts: Counts, between: int
+) -> PackedLayer:
     """Pack a layer whose weight has 8 or 4 bits."""
     mask = layer.mask()
     sparsity = 1 - float(mask.float().mean()) if mask.numel() else 0.0
     best: Any
     if isinstance(layer, Int8Layer):
-        best, before, timing = fastest_layout(layer, shapes, tune, counts)
+        best, before, timing = fastest_layout(layer, shapes, tune, counts, between)
     else:
         best, before, timing = fastest_quantized(layer, shapes, tune, counts)
     layer.repack(best)

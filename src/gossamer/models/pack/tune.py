@@ -19,6 +19,7 @@ from gossamer import native
 from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, as_format
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack import truth
+from gossamer.models.pack.passes import far_away, in_the_key
 from gossamer.models.pack.turns import in_turns
 from gossamer.ops.sparsify import apply_mask
 from gossamer.patterns import recognise
@@ -104,17 +105,21 @@ def measure(
     shapes: Sequence[tuple[int, ...]],
     counts: Counts,
     options: tuple[object, ...] = (),
+    between: int = 0,
 ) -> dict[Format, Timing]:
     """Measure dense and every format alternately; earlier measurements of this machine are reused.
 
     ``options`` are what else the times of ``call`` depend on: stride, padding, dilation and groups of a convolution.
+    ``between`` are the bytes of weights that a model reads between two calls, on a CPU.
     """
+    if not dense.is_cuda:
+        options = (*options, in_the_key(between))
     key = key_of(dense, mask, formats, shapes, options)
     known = known_times(key)
     if known is not None:
         return _from_cache(known, dense, mask, counts)
     weights: dict[Format, Tensor] = {Dense(): dense} | {f: apply_mask(dense, mask, f) for f in formats}
-    timed = pack_gpu.interleaved if dense.is_cuda else _interleaved
+    timed = pack_gpu.interleaved if dense.is_cuda else partial(_interleaved, between=between)
     times: dict[Format, tuple[float, ...]] = dict.fromkeys(weights, ())
     dense_format: Format = Dense()
     bound, clear = truth.most(float(mask.float().mean()) if mask.numel() else 0.0), True
@@ -132,9 +137,9 @@ def measure(
 
 
 def _interleaved(
-    x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor]
+    x: Tensor, weights: dict[Format, Tensor], call: Callable[[Tensor, Tensor], Tensor], between: int
 ) -> dict[Format, float]:
-    return in_turns({format: partial(call, x, weight) for format, weight in weights.items()}, SECONDS, Dense())
+    return in_turns(far_away(weights, between, lambda _, weight: call(x, weight)), SECONDS, Dense())
 
 
 def guess(

@@ -1,7 +1,7 @@
 // DENSE and BITMAP with up to four tokens: one group of rows at a time, and nothing expanded into memory.
 //
 // Floor: the bytes of the weight, once. One core of Zen 5 reads 42 GB/s from memory. Measured there, 2048 x 2048, one token,
-// microseconds with the weight in the last-level cache / from memory:
+// microseconds with the weight in the L3 cache / from memory:
 //   DENSE 34 / 100     BITMAP at 50 % 40 / 70     at 75 % 39 / 44     at 90 % 37 / 42      (LOOKUP 50 / 110, 29 / 60, 15 / 32)
 // With 64 bytes of a weight in two cycles it is bound by expanding from 75 % on.
 //

@@ -145,7 +145,9 @@ static bool dense_set(const Int8Product& p, const Set& s, int64_t g0, int64_t g1
       };
       const auto tokens = [&](auto groups) __attribute__((always_inline)) {
         if constexpr (WIDTH == 16)
-          if (left > 6) return run(groups, std::integral_constant<int, 12>{});
+          if (left > 8) return run(groups, std::integral_constant<int, 12>{});
+        if constexpr (WIDTH == 16)
+          if (left > 6) return run(groups, std::integral_constant<int, 8>{});
         if constexpr (WIDTH == 16)
           if (left > 4) return run(groups, std::integral_constant<int, 6>{});
         if (left > 1) return run(groups, std::integral_constant<int, 4>{});
