@@ -21,6 +21,7 @@ from gossamer.formats import (
     PackedGroupedNM,
     PackedNear,
     PackedNM,
+    PackedTiles,
     PackedVNM,
     Stacked,
 )
@@ -30,7 +31,7 @@ FORMATS: dict[gs.Format, str] = {
     gs.CSR(): "60%", gs.CSC(): "60%", gs.COO(): "60%", gs.DCSR(): "60%", gs.CSF(): "60%", gs.ELL(): "60%",
     gs.BSR((2, 3)): "60%", gs.Masked(): "60%", PackedCSR(): "60%", PackedCSR(240): "60%", PackedNear(): "40%",
     Condensed(): "fan-in 75%", PackedNM(2, 4): "2:4", PackedGroupedNM(1, 4, 4): "1:4:g4",
-    PackedVNM(16, 2, 8): "16:2:8", PackedBitmap(): "60%", PackedCSR(order=(1, 0)): "60%",
+    PackedVNM(16, 2, 8): "16:2:8", PackedBitmap(): "60%", PackedTiles(): "60%", PackedCSR(order=(1, 0)): "60%",
     gs.Format("compressed", "dense"): "60%", gs.Format("bitmap", "compressed", order=(1, 0)): "60%",
     gs.Format("dense", "compressed-nonunique", "singleton"): "60%", gs.Format("compressed-nonunique"): "60%",
     Stacked(gs.CSR()): "60%", Stacked(PackedCSR()): "60%",

@@ -89,6 +89,7 @@ def test_pack_measures_layouts_and_keeps_the_numbers(tmp_path: Path, monkeypatch
     assert 0.7 < report.layers[0].sparsity < 0.8 and report.layers[0].bytes == model[0].packed.numel()
     again = gs.pack_(model, x)  # known by now
     assert [row.us for row in again.layers] == [row.us for row in report.layers]
+    monkeypatch.setattr(native, "int8_isa", lambda: "avx512vnni")  # with AMX it is a bitmap
     guessed = gs.pack_(model, tune=False)
     assert guessed.layers[0].format == "int8 lookup 1x4" and guessed.layers[0].tokens == (1, 16, 128)
 
@@ -147,7 +148,8 @@ def test_transformers_models(make: Any, tmp_path: Path) -> None:
     assert float((dense - after).abs().max()) < 0.05 * float(before.abs().max())
 
 
-def test_summary_and_operations() -> None:
+def test_summary_and_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "int8_isa", lambda: "avx512vnni")  # with AMX it is a bitmap
     model = gs.quantize_(network("75%"), "int8")
     rows = {row.name: row for row in gs.summary(model).rows}
     first, last = rows["0.packed"], rows["2.packed"]

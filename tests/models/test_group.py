@@ -55,9 +55,12 @@ def test_joined_and_divided(layout: Layout) -> None:
 def test_the_same_numbers(pattern: Any, dtype: torch.dtype) -> None:
     model, x = block(pattern), torch.randn(2, 5, 128).to(dtype)
     with torch.no_grad():
-        expected = model(x)
+        expected, first = (
+            model(x),
+            model(x[:1]),
+        )  # torch's own products of five tokens and of ten differ on some machines
         assert group_(model, x) == [("gate", "up"), ("q", "k", "v")]
-        assert torch.equal(model(x), expected) and torch.equal(model(x[:1]), expected[:1])
+        assert torch.equal(model(x), expected) and torch.equal(model(x[:1]), first)
         assert model.q._group[0].ready is None and model.gate._group[0].ready is None
         alone = model.k(x)  # one of them only
         assert torch.equal(alone, block(pattern).k(x)) and torch.equal(model(x), expected)

@@ -12,6 +12,7 @@
 #include "int8.h"
 #include "int8_geometry.h"
 #include "rows.h"
+#include "tile_rows.h"
 
 using namespace gossamer;
 
@@ -256,6 +257,8 @@ static void infinite_sample(const Kernels& kernels, const Case& c, int64_t token
 
 #include "core_attention.h"
 
+#include "core_tiles.h"
+
 int main() {
   for (const char* name : {"baseline", "avx2", "avxvnni", "avx512vnni", "avx512vbmi", "amx"})
     if (const Int8Kernels* kernels = int8_kernels_named(name)) all_int8(*kernels), all_int8_images(*kernels);
@@ -264,6 +267,11 @@ int main() {
 #endif
 #if defined(EMULATED_TILES)
   if (int8_kernels_named("avx512vbmi") && !int8_kernels_named("amx")) all_int8(int8_amx), all_int8_images(int8_amx);
+#endif
+  for (const char* name : {"baseline", "avx512", "amx"})
+    if (const TileKernels* kernels = tile_kernels_named(name)) all_tiles(*kernels);
+#if defined(EMULATED_TILES)
+  if (tile_kernels_named("avx512") && !tile_kernels_named("amx")) all_tiles(tiles_amx);
 #endif
   for (const char* name : {"baseline", "avx2", "avx512"}) {
     const Kernels* kernels = kernels_named(name);

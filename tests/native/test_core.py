@@ -36,6 +36,7 @@ def build(command, machine, folder, link=()):
         defined = ["-DEMULATED_AVXVNNI"]
     if "int8_amx" in parts and not HAS_TILES:  # tested with tiles that are arrays
         parts["int8_amx"][1].append("-DEMULATED_TILES")
+        parts["tiles_amx"][1].append("-DEMULATED_TILES")
         defined.append("-DEMULATED_TILES")
     parts["test"] = (HERE / "core_test.cpp", [f"-I{parts['dispatch'][0].parent}", *defined])
 

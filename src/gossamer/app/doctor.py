@@ -100,6 +100,7 @@ def kernels() -> dict[str, Any]:
         "loaded": native.load(),
         "isa": native.isa(),
         "int8_isa": native.int8_isa(),
+        "tiles_isa": native.tiles_isa(),
         "why_not": native.why_not(),
         "path": None if path is None else str(path),
         "origin": origin,
@@ -107,7 +108,7 @@ def kernels() -> dict[str, Any]:
 
 
 def _kernels(found: dict[str, Any]) -> str:
-    sets = found["isa"] if found["isa"] == found["int8_isa"] else f"{found['isa']} and {found['int8_isa']}"
+    sets = " and ".join(dict.fromkeys(found[name] for name in ("isa", "int8_isa", "tiles_isa")))
     return f"for {sets}, {found['origin']}\n[dim]{found['path']}[/]"
 
 

@@ -8,6 +8,7 @@ from gossamer.formats.ell import ELL
 from gossamer.formats.masked import Dense, Masked
 from gossamer.formats.packed import Condensed, PackedCSR, PackedGroupedNM, PackedNear, PackedNM, PackedRows
 from gossamer.formats.packed_bitmap import PackedBitmap
+from gossamer.formats.packed_tiles import PackedTiles
 from gossamer.formats.packed_vnm import PackedVNM
 from gossamer.formats.stacked import Stacked
 from gossamer.formats.structure import Structure
@@ -30,6 +31,7 @@ __all__ = [
     "PackedNear",
     "PackedRows",
     "PackedBitmap",
+    "PackedTiles",
     "PackedVNM",
     "Stacked",
     "Structure",

@@ -82,7 +82,7 @@ def quantize_(
     >>> before = model(x)
     >>> bool((gs.nn.quantize_(model)(x) - before).abs().max() < 0.01)
     True
-    >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256)), "75%")
+    >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256)), "90%")
     >>> gs.quantize_(model, "int8")[0]
     DynamicInt8Linear(in_features=256, out_features=256, bias=True, int8 lookup)
     >>> model = gs.sparsify_(torch.nn.Sequential(torch.nn.Linear(256, 256)), gs.VNM("all", 2, 8))

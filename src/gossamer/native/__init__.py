@@ -7,7 +7,7 @@ from gossamer.native.build import build, compiler
 from gossamer.native.cache import BuildError, cache_dir
 from gossamer.native.ceilings import Ceilings, ceilings
 from gossamer.native.direct import direct
-from gossamer.native.library import forget, int8_isa, isa, load, loaded, path, why_not
+from gossamer.native.library import forget, int8_isa, isa, load, loaded, path, tiles_isa, why_not
 
 __all__ = [
     "BuildError",
@@ -23,5 +23,6 @@ __all__ = [
     "load",
     "loaded",
     "path",
+    "tiles_isa",
     "why_not",
 ]

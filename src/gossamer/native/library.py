@@ -108,6 +108,19 @@ def int8_isa() -> str | None:
     return _name_by("gossamer_int8_isa")
 
 
+def tiles_isa() -> str | None:
+    """Return that of the kernels of packed tiles: amx, avx512 (with bfloat16) or baseline; None without kernels.
+
+    ``$GOSSAMER_ISA`` chooses an older one than the best here too.
+
+    Examples
+    --------
+    >>> (tiles_isa() is None) == (isa() is None)
+    True
+    """
+    return _name_by("gossamer_tiles_isa")
+
+
 def forget(number: int) -> None:
     """Let the kernels forget rows that were registered with them (``rows_register``)."""
     _forget()(number)
@@ -120,7 +133,7 @@ def _forget() -> Callable[[int], None]:
     return function
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=3)
 def _name_by(function: str) -> str | None:
     library = _library()[0]
     if library is None:

@@ -25,6 +25,7 @@ from gossamer.kernels.dense.product import DenseProduct
 from gossamer.kernels.meta.product import ELSEWHERE, MetaProduct
 from gossamer.kernels.product import CODES, Case, Product, activated
 from gossamer.kernels.rows.product import RowsProduct
+from gossamer.kernels.tiles.product import TilesProduct
 from gossamer.kernels.vnm.product import VnmProduct
 from gossamer.ops.elsewhere import ElsewhereProduct
 
@@ -200,6 +201,7 @@ def _register(family: type[Product]) -> None:
 
 
 for _family in (
-    CsrProduct, DenseProduct, BlocksProduct, RowsProduct, ElsewhereProduct, VnmProduct, BitmapProduct, MetaProduct,
+    CsrProduct, DenseProduct, BlocksProduct, RowsProduct, TilesProduct, ElsewhereProduct, VnmProduct, BitmapProduct,
+    MetaProduct,
 ):  # fmt: skip
     _register(_family)

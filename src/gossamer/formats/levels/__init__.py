@@ -23,6 +23,7 @@ without them, ``pack`` does.
 
 from gossamer.formats.levels.base import KINDS, Arrays, Level, Packed, Store, Unpacked, Walk
 from gossamer.formats.levels.bitmap import Bitmap
+from gossamer.formats.levels.bits import Bits
 from gossamer.formats.levels.compressed import Compressed
 from gossamer.formats.levels.dense import Dense
 from gossamer.formats.levels.fixed import Fixed
@@ -38,7 +39,7 @@ from gossamer.formats.levels.slots import Slots
 from gossamer.formats.levels.walking import check
 
 __all__ = [
-    "KINDS", "LANES", "Arrays", "Bitmap", "Compressed", "Dense", "Fixed", "FixedLanes", "HalfLanes", "Lanes", "Level",
-    "NearLanes", "Packed", "Pairs", "Pieces", "Singleton", "Slots", "Store", "Unpacked", "Walk", "as_level", "check",
-    "level_name",
+    "KINDS", "LANES", "Arrays", "Bitmap", "Bits", "Compressed", "Dense", "Fixed", "FixedLanes", "HalfLanes", "Lanes",
+    "Level", "NearLanes", "Packed", "Pairs", "Pieces", "Singleton", "Slots", "Store", "Unpacked", "Walk", "as_level",
+    "check", "level_name",
 ]  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from gossamer.formats import BSR, Format, Masked, PackedBitmap, PackedRows, PackedVNM, Structure
+from gossamer.formats import BSR, Format, Masked, PackedBitmap, PackedRows, PackedTiles, PackedVNM, Structure
 from gossamer.formats.structure import matrix_sizes
 from gossamer.kernels.product import Case, Product
 
@@ -14,7 +14,7 @@ ELSEWHERE = "the matrix is not on the meta device"
 class MetaProduct(Product):
     """A matrix of any format, of which only the shape is known."""
 
-    formats = (Format, Masked, BSR, PackedRows, PackedVNM, PackedBitmap)
+    formats = (Format, Masked, BSR, PackedRows, PackedVNM, PackedBitmap, PackedTiles)
 
     def __init__(self, structure: Structure, transpose: bool) -> None:
         self.structure, self.transpose = structure, transpose

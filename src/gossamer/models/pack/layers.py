@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gossamer.formats import Format, PackedCSR
+from gossamer import native
+from gossamer.formats import Format, PackedCSR, PackedTiles
 from gossamer.kernels.rows.operators import STORED
 from gossamer.models.coverage import is_depthwise
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
@@ -120,7 +121,20 @@ def candidates_of(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format
         return [turned for format in fitting(mask.flatten(1).t()) if (turned := format.transposed())]
     if isinstance(module, OF_IMAGES) and module.groups > 1:
         return [PackedCSR()]  # it is multiplied without groups, in this format whatever the pattern (ops/grouped.py)
-    return fitting(mask.flatten(1))
+    if isinstance(module, OF_IMAGES):
+        return fitting(mask.flatten(1))
+    return [*fitting(mask), *([PackedTiles()] if by_tiles(dense.dtype) else [])]
+
+
+def by_tiles(dtype: torch.dtype) -> bool:
+    """Are there fast kernels of packed tiles for such a weight on this machine's CPU?
+
+    Examples
+    --------
+    >>> by_tiles(torch.float32)
+    False
+    """
+    return dtype is torch.bfloat16 and native.load() and native.tiles_isa() != "baseline"
 
 
 def tokens_of(module: nn.Module, shape: tuple[int, ...]) -> int:

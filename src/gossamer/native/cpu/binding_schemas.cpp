@@ -31,6 +31,7 @@ static const char* const SCHEMAS[] = {
     "rows_int8(" ROWS "Tensor values, Tensor scale, Tensor x, Tensor? bias" SIZES OUT,
     "blocks_linear(" BLOCKS,
     "blocks_forward(" BLOCKS,
+    "tiles_linear(Tensor pos, Tensor bits, Tensor values, Tensor x, Tensor? bias, int rows, int cols" OUT,
 };
 
 // Schema i, without the namespace; null behind the last.

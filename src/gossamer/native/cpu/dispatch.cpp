@@ -14,6 +14,7 @@
 
 #include "int8.h"
 #include "rows.h"
+#include "tile_rows.h"
 
 namespace gossamer {
 
@@ -62,14 +63,18 @@ bool wide_panels() {
   return wide;
 }
 
+#if defined(__x86_64__)
+static bool has_bf16() {  // vdpbf16ps
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
+}
+#endif
+
 // On Intel's servers a vdpbf16ps does the work of two FMAs, of which they start two in a cycle, and vdpbf16ps one: there
 // converting values as they are read is faster.
 bool has_half_dots() {
 #if defined(__x86_64__)
-  static const bool has = [] {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    return !is_intel() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1);
-  }();
+  static const bool has = !is_intel() && has_bf16();
   return has;
 #else
   return false;
@@ -82,16 +87,18 @@ const Kernels& kernels() {
 }
 
 #if defined(__x86_64__)
-// Has the processor tiles of bytes, and does the system let this process use them? It must be asked: tiles are 8 KB that it
-// has to save for each thread.
-static bool may_use_tiles() {
+constexpr int AMX_BF16 = 22, AMX_TILE = 24, AMX_INT8 = 25;  // bits of cpuid
+
+// Has the processor tiles and products of this kind, and does the system let this process use them? It must be asked: tiles
+// are 8 KB that it has to save for each thread.
+static bool may_use_tiles(int kind) {
 #if defined(__linux__)
   constexpr long ASK = 0x1023, TILE_DATA = 18;  // ARCH_REQ_XCOMP_PERM and its part of a thread's state
   unsigned a = 0, b = 0, c = 0, d = 0;
-  const bool there = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 24 & 1) && (d >> 25 & 1);  // AMX-TILE, AMX-INT8
+  const bool there = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> AMX_TILE & 1) && (d >> kind & 1);
   return there && syscall(SYS_arch_prctl, ASK, TILE_DATA) == 0;
 #else
-  return false;
+  return (void)kind, false;
 #endif
 }
 #endif
@@ -107,7 +114,7 @@ const Int8Kernels* int8_kernels_named(const char* name) {
   if (!strcmp(name, "avx512vnni")) return avx512 ? &int8_avx512vnni : nullptr;
   const bool vbmi = avx512 && __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2");
   if (!strcmp(name, "avx512vbmi")) return vbmi ? &int8_avx512vbmi : nullptr;
-  if (!strcmp(name, "amx")) return vbmi && may_use_tiles() ? &int8_amx : nullptr;
+  if (!strcmp(name, "amx")) return vbmi && may_use_tiles(AMX_INT8) ? &int8_amx : nullptr;
 #endif
   return nullptr;
 }
@@ -123,6 +130,32 @@ static const Int8Kernels* choose_int8() {
 
 const Int8Kernels& int8_kernels() {
   static const Int8Kernels* chosen = choose_int8();
+  return *chosen;
+}
+
+const TileKernels* tile_kernels_named(const char* name) {
+  if (!strcmp(name, "baseline")) return &tiles_baseline;
+#if defined(__x86_64__)
+  const bool avx512 = kernels_named("avx512") && __builtin_cpu_supports("avx512vbmi2") && has_bf16();
+  if (!strcmp(name, "avx512")) return avx512 ? &tiles_avx512 : nullptr;
+  if (!strcmp(name, "amx")) return avx512 && may_use_tiles(AMX_BF16) ? &tiles_amx : nullptr;
+#endif
+  return nullptr;
+}
+
+static const TileKernels* choose_tiles() {
+  const char *asked = getenv("GOSSAMER_ISA"), *names[] = {"amx", "avx512"};
+  if (asked && strcmp(asked, "amx")) {
+    const TileKernels* found = tile_kernels_named(strncmp(asked, "avx512", 6) ? "baseline" : "avx512");
+    return found ? found : &tiles_baseline;
+  }
+  for (const char* name : names)
+    if (const TileKernels* found = tile_kernels_named(name)) return found;
+  return &tiles_baseline;
+}
+
+const TileKernels& tile_kernels() {
+  static const TileKernels* chosen = choose_tiles();
   return *chosen;
 }
 

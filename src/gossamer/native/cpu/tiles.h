@@ -39,6 +39,24 @@ template <int C, int A, int B> static void tile_dot_bytes() {
       memcpy(&tiles.data[C][m][4 * n], &sum, 4);
     }
 }
+// As the processor: a sum of products of two numbers after the other, for whom numbers below 2^-126 are 0.
+template <int C, int A, int B> static void tile_dot_halves() {
+  const auto number = [](const uint8_t* at) {
+    uint32_t bits = uint32_t(at[0]) << 16 | uint32_t(at[1]) << 24;
+    if (!(bits & 0x7F800000)) bits &= 0x80000000;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+  };
+  for (int m = 0; m < tiles.shapes.rows[C]; m++)
+    for (int n = 0; n < 16; n++) {
+      float sum;
+      memcpy(&sum, &tiles.data[C][m][4 * n], 4);
+      for (int k = 0; k < tiles.shapes.rows[B]; k++)
+        for (int i = 0; i < 2; i++) sum += number(&tiles.data[A][m][4 * k + 2 * i]) * number(&tiles.data[B][k][4 * n + 2 * i]);
+      memcpy(&tiles.data[C][m][4 * n], &sum, 4);
+    }
+}
 
 #else  // by their names: no compiler has to know them, only its assembler
 
@@ -53,6 +71,9 @@ template <int N> INLINE void tile_store(void* to, int64_t pitch) {
 }
 template <int C, int A, int B> INLINE void tile_dot_bytes() {  // C[m][n] += A[m][4 k + i], unsigned, * B[k][4 n + i], signed
   asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
+}
+template <int C, int A, int B> INLINE void tile_dot_halves() {  // C[m][n] += A[m][2 k + i] * B[k][2 n + i], bfloat16
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(C), "i"(A), "i"(B));
 }
 
 #endif
