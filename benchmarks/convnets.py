@@ -2,6 +2,7 @@
 
     python benchmarks/convnets.py                                  all of it: results/convnets.json, tables of the docs
     python benchmarks/convnets.py --models resnet18 --batches 1 --threads 1     a part of it, which replaces that part
+    python benchmarks/convnets.py --machine xeon                   figures and tables of another machine, beside these
 
 Milliseconds of a call with images of 224 x 224, the fastest of interleaved calls: CPU time with one thread, so that
 other programs don't count, else wall time. Weights and statistics of the batch norms are random, because values make no
@@ -42,7 +43,7 @@ from torch.fx.experimental.optimization import fuse
 import gossamer as gs
 from gossamer.models import PackReport
 
-RESULTS = Path(__file__).parent / "results" / "convnets.json"
+RESULTS = Path(__file__).parent / "results"
 TABLES = Path(__file__).parents[1] / "docs" / "explanation"
 SPARSITY = "90%"
 EIGHT_BITS = (None, "50%", "75%", "90%")  # sparsities of the forms in eight bits
@@ -218,7 +219,7 @@ def measured(name: str, batch: int, threads: int) -> dict[str, float]:
     return times(forms(name, x, threads), x, threads)
 
 
-def tables(found: dict[str, Any]) -> dict[str, str]:
+def tables(found: dict[str, Any], stem: str) -> dict[str, str]:
     """Return the tables of the docs, by the names of their files."""
     columns = list(found["ms"])
     rows = ["| ms | " + " | ".join(columns) + " |", "|---|" + "--:|" * len(columns)]
@@ -230,7 +231,7 @@ def tables(found: dict[str, Any]) -> dict[str, str]:
         shape = " x ".join(map(str, row["shape"]))
         gain = row["dense us"] / row["us"]
         kinds.append(f"| {shape} | {row['stride']} | {row['pixels']} | {row['dense us']} | {row['us']} | {gain:.1f} |")
-    return {"convnets-table.txt": "\n".join(rows) + "\n", "convnets-layers-table.txt": "\n".join(kinds) + "\n"}
+    return {f"{stem}-table.txt": "\n".join(rows) + "\n", f"{stem}-layers-table.txt": "\n".join(kinds) + "\n"}
 
 
 def kept(path: Path, part: str, new: Any) -> dict[str, Any]:
@@ -249,12 +250,15 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--batches", nargs="+", type=int, default=[1, 8])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--machine", help="its name in the files of results and tables, if it is another one")
     options = parser.parse_args()
+    stem = f"convnets-{options.machine}" if options.machine else "convnets"
+    out = RESULTS / f"{stem}.json"
     if _MALLOC.items() - os.environ.items():  # a process for each: they are read once
         for threads in options.threads:
-            command = [sys.executable, __file__, "--threads", str(threads), "--out", str(options.out)]
+            command = [sys.executable, __file__, "--threads", str(threads)]
             command += ["--models", *options.models, "--batches", *map(str, options.batches)]
+            command += ["--machine", options.machine] if options.machine else []
             subprocess.run(command, check=True, env={**os.environ, **_MALLOC, "OMP_NUM_THREADS": str(threads)})
         return
     warnings.simplefilter("ignore")  # of torch.onnx and torch.compile
@@ -264,11 +268,11 @@ def main() -> None:
         for batch in options.batches:
             found = measured(name, batch, threads)
             print(name, batch, threads, found, flush=True)
-            kept(options.out, "ms", {f"{name}, {batch} x 224 x 224, {threads} thread{'s' * (threads > 1)}": found})
+            kept(out, "ms", {f"{name}, {batch} x 224 x 224, {threads} thread{'s' * (threads > 1)}": found})
     if threads == 1:
         kinds = {repr(list(row.values())[:3]): row for name in options.models for row in layers(name)}
-        kept(options.out, "layers", list(kinds.values()))
-    for file, text in tables(json.loads(options.out.read_text())).items():
+        kept(out, "layers", list(kinds.values()))
+    for file, text in tables(json.loads(out.read_text()), stem).items():
         (TABLES / file).write_text(text)
 
 
