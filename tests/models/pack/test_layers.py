@@ -6,9 +6,10 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 import gossamer as gs
-from gossamer.formats import PackedCSR
+from gossamer import native
+from gossamer.formats import PackedCSR, PackedTiles
 from gossamer.models.pack import tune
-from gossamer.models.pack.layers import call_of, candidates_of, packable, refused, tokens_of
+from gossamer.models.pack.layers import by_tiles, call_of, candidates_of, packable, refused, tokens_of
 from gossamer.models.weights import all_weights
 
 
@@ -96,3 +97,32 @@ def test_packed_convolutions_compute_the_same(layer, shape, tmp_path, monkeypatc
     assert report.layers[0].format.startswith("Packed")
     with gs.fallback("error"):
         torch.testing.assert_close(net(x), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("isa", ["amx", "avx512", "baseline"])
+def test_tiles_are_for_linear_layers_in_bfloat16_by_fast_kernels(monkeypatch, isa):
+    monkeypatch.setattr(native, "load", lambda: True)
+    monkeypatch.setattr(native, "tiles_isa", lambda: isa)
+    assert by_tiles(torch.bfloat16) == (isa != "baseline") and not by_tiles(torch.float32)
+    mask = torch.rand(8, 36) < 0.5
+    for layer, taken in ((nn.Linear(36, 8), True), (nn.Conv2d(4, 8, 3), False), (nn.MultiheadAttention(4, 1), True)):
+        for dtype in (torch.bfloat16, torch.float32):
+            found = candidates_of(layer, mask, mask.to(dtype))
+            assert (PackedTiles() in found) == (taken and by_tiles(dtype))
+
+
+@pytest.mark.skipif(not native.load() or native.tiles_isa() == "baseline", reason="no fast kernels of packed tiles")
+@pytest.mark.parametrize("tune_it", [True, False])
+def test_a_bfloat16_model_is_packed(monkeypatch, tmp_path, tune_it):
+    monkeypatch.setattr(tune, "_file", lambda: tmp_path / "pack.json")
+    monkeypatch.setattr(tune, "SECONDS", 0.001)
+    model = gs.sparsify_(nn.Sequential(nn.Linear(256, 96), nn.ReLU(), nn.Linear(96, 40)).bfloat16(), "50%")
+    x = torch.randn(3, 256).bfloat16()
+    with torch.no_grad():
+        before = model(x)
+        report = gs.pack_(model, [x, torch.randn(70, 256).bfloat16()], tune=tune_it, quiet=True)
+        torch.testing.assert_close(model(x), before, rtol=0.02, atol=0.02)
+    assert len(report.layers) == 2
+    if tune_it:
+        known = next(times for key, times in tune.load_known().items() if "(96, 256)" in key)
+        assert "PackedTiles()" in known

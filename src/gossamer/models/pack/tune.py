@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer import native
-from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, as_format
+from gossamer.formats import BSR, Condensed, Dense, Format, PackedCSR, PackedNear, PackedNM, PackedTiles, as_format
 from gossamer.models.pack import gpu as pack_gpu
 from gossamer.models.pack import truth
 from gossamer.models.pack.passes import far_away, in_the_key
@@ -175,6 +175,9 @@ def _packed_seconds(format: Format, rows: int, cols: int, kept: int, tokens: int
     if isinstance(format, BSR):
         rate = 43e9 if format.block[0] < 4 else 85e9
         return 9e-6 + max(kept * 4 / 40e9, 2 * kept * tokens / rate) + (rows + cols) * tokens * 0.15e-9
+    if isinstance(format, PackedTiles):  # fitted to a Xeon with AMX, and to what AVX-512 needs for a product
+        each = 2.5e-9 + tokens * (0.07e-9 if native.tiles_isa() == "amx" else 0.4e-9)
+        return 6e-6 + rows * cols / 32 * each
     tile = 240 if isinstance(format, PackedCSR) and format.tile == 240 else 128
     if tokens == 1:
         return 9e-6 + kept * (0.08e-9 if isinstance(format, PackedNM) else 0.2e-9 if tile == 128 else 0.4e-9)
@@ -212,7 +215,8 @@ def _machine() -> tuple[str, ...]:
     if cpuinfo.exists():
         lines = cpuinfo.read_text().splitlines()
         model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model)
-    return (model, native.isa() or "no kernels", torch.__version__, _library())
+    sets = (native.isa() or "no kernels", native.int8_isa() or "", native.tiles_isa() or "")  # by $GOSSAMER_ISA
+    return (model, *sets, torch.__version__, _library())
 
 
 def _library() -> str:
