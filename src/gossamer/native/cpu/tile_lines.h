@@ -6,6 +6,7 @@
 
 constexpr int64_t LINE = 32;   // values
 using Sums = Vec<16>;          // of sixteen rows
+constexpr int64_t AHEAD = 4096;  // bytes
 
 #if defined(__AVX512VBMI2__) && WIDTH == 16 && (defined(__clang__) ? __clang_major__ >= 11 : __GNUC__ >= 11)
 using Line = __m512i;
@@ -67,7 +68,9 @@ struct Expanding {
   Expanding() = default;
   INLINE_MEMBER Expanding(const TileRows& a, int64_t group)
       : bits(a.bits + group * a.pairs()), from(a.values + a.pos[group]), end(a.values + a.pos[a.groups()]) {}
-  INLINE_MEMBER Line next() {
+  // One stream of values is asked for in advance; several at once are not, that takes longer.
+  template <bool ALONE = false> INLINE_MEMBER Line next() {
+    if constexpr (ALONE) __builtin_prefetch((const char*)from + AHEAD), __builtin_prefetch((const char*)bits + AHEAD / 4);
     const uint32_t kept = *bits++;
     const Line line = expanded(kept, from, end);
     from += __builtin_popcount(kept);
@@ -78,7 +81,7 @@ struct Expanding {
 // The lines of a group that are expanded already.
 struct Stored {
   const Bf16* at;
-  INLINE_MEMBER Line next() {
+  template <bool = false> INLINE_MEMBER Line next() {
     const Line line = load_line(at);
     at += LINE;
     return line;
