@@ -90,7 +90,7 @@ Value product(ProductJob& job, const Tensor& crd, const Tensor& x, const Tensor&
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   const char* wanted = "x must be float32 [..., cols] of up to 8 dimensions; bfloat16 if values are";
   const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
-  p.bias = shift.data, p.wide = wide_for(p.a, places(p.a, crd));
+  p.bias = shift.data, p.wide = gossamer::wide_for(x.tokens());
   if (p.a.halves) {
     HalfJob<gossamer::Product, gossamer::Kernels> half{p, job.kernels, nullptr, 0, p.a.cols, nullptr, p.a.rows};
     std::vector<gossamer::Bf16> copy;

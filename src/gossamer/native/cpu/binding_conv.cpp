@@ -72,12 +72,12 @@ void rows_conv2d(Value* stack, uint64_t, uint64_t) {
   p.activation = int64_t(s[10]);
   require(p.activation >= 0 && p.activation <= 3, "activation must be 0 none, 1 relu, 2 gelu or 3 silu");
   const Floats shift(bias, "bias must be float32 [rows]; bfloat16 if values are", p.a.rows);
-  p.bias = shift.data, p.wide = wide_for(p.a, places(p.a, crd));
+  p.bias = shift.data;
 
   const int64_t sizes[4] = {images, p.a.rows, down.out, across.out}, plane = x.size(2) * x.size(3);
   Tensor out(reinterpret_cast<Value>(empty(4, sizes)));
   p.out = out.data<float>(FLOAT32, "out");
-  p.tokens = images * down.out * across.out;
+  p.tokens = images * down.out * across.out, p.wide = gossamer::wide_for(p.tokens);
 
   const int64_t copied = down.places() * across.places();  // floats of a plane
   const bool copies = !down.as_it_is || !across.as_it_is;

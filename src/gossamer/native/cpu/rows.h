@@ -117,9 +117,9 @@ template <> inline const int8_t* Rows::first_value<int8_t>() const { return byte
 template <> inline const Bf16* Rows::first_value<Bf16>() const { return halves; }
 
 bool has_half_dots();  // vdpbf16ps
-bool wide_panels();    // AVX-512: 64 tokens at a time instead of 32 where much is pruned; on Intel, or by $GOSSAMER_PANEL
-// `places` that are stored of the weight: measured was 90 %, so patterns that keep more than an eighth are left alone.
-inline bool wide_for(const Rows& a, int64_t places) { return wide_panels() && places <= a.rows * a.cols / 8; }
+bool wide_panels();    // AVX-512: 64 tokens at a time instead of 32; on Intel, or by $GOSSAMER_PANEL
+// With 33 to 47 tokens, 64 places for them take up to a tenth longer than two panels of 32.
+inline bool wide_for(int64_t tokens) { return wide_panels() && (tokens <= 32 || tokens >= 48); }
 
 // Are sixteen tokens at a time, by AVX-512, better for such a pattern? From 87 % on (regular.h), or from 94 % where the
 // other choice is 64: on a Xeon 1:10 takes 23 to 29 % longer with sixteen than with 64, and 1:20 as long.
