@@ -14,7 +14,7 @@ process, interleaved, one thread: CPU time, minimum of many rounds.
   dispatcher) takes little.
 
 Run ``python benchmarks/overhead.py``; it writes ``benchmarks/results/overhead.json``. With ``--second-thread`` it
-replaces only that part.
+replaces only that part; with ``--machine xeon`` the file is ``overhead-xeon.json``.
 """
 
 from __future__ import annotations
@@ -222,8 +222,11 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--second-thread", action="store_true", help="only this part")
-    if parser.parse_args().second_thread:
-        RESULTS.write_text(json.dumps(json.loads(RESULTS.read_text()) | second_thread(), indent=1) + "\n")
+    parser.add_argument("--machine", help="its name in the file of results, if it is another one")
+    options = parser.parse_args()
+    results = RESULTS.with_stem(f"overhead-{options.machine}") if options.machine else RESULTS
+    if options.second_thread:
+        results.write_text(json.dumps(json.loads(results.read_text()) | second_thread(), indent=1) + "\n")
         return
     torch.set_num_threads(1)
     found: dict[str, object] = {"torch": torch.__version__, "machine": platform.processor() or platform.machine()}
@@ -244,8 +247,8 @@ def main() -> None:
     torch_ms, gossamer_ms = imports()
     found["import"] = {"torch ms": round(torch_ms), "gossamer ms": round(gossamer_ms)}
     print(f"import torch {torch_ms:.0f} ms, gossamer {gossamer_ms:.0f} ms more")
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n")
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
