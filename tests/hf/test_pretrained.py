@@ -30,7 +30,11 @@ def assert_same(a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("format", [gs.Masked(), gs.CSR(), gs.formats.PackedCSR()], ids=str)
+@pytest.mark.parametrize(
+    "format",
+    [gs.Masked(), gs.CSR(), gs.formats.PackedCSR(), gs.formats.PackedTiles(), gs.formats.PackedBitmap()],
+    ids=str,
+)
 def test_round_trip(name: str, format: gs.Format, tmp_path: Path) -> None:
     make, auto = MODELS[name]
     model = gs.sparsify_(make().eval(), "75%", format=format)
@@ -48,7 +52,8 @@ def test_round_trip(name: str, format: gs.Format, tmp_path: Path) -> None:
     assert not any(info.values()), info
     assert_same(model, loaded)
     given = inputs(model)
-    assert torch.equal(model(**given).logits, loaded(**given).logits)
+    with gs.fallback("silent"):
+        assert torch.equal(model(**given).logits, loaded(**given).logits)
 
 
 def test_saved_again_in_shards(tmp_path: Path) -> None:

@@ -55,7 +55,10 @@ class SparseTensor(torch.Tensor):
     def __init__(
         self, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
     ) -> None:
-        if type(values) is Tensor and not torch.compiler.is_compiling() and values.shape != structure.value_shape:
+        known = (
+            type(values) is Tensor and not torch.compiler.is_compiling() and not values.is_meta
+        )  # to numbers in arrays
+        if known and values.shape != structure.value_shape:
             raise ValueError(  # a kernel would read beyond them
                 f"{structure.format} of shape {tuple(structure.shape)}: the values are {tuple(values.shape)}, "
                 f"must be {structure.value_shape}"

@@ -248,7 +248,7 @@ def hold_stored(module: nn.Module, name: str, structure: Structure) -> None:
     for part, array in {**structure.arrays, "format": text}.items():
         module.register_buffer(f"{name}_{part}", array)
     held = _enter(module, name, structure.format, structure.shape)
-    stored.trust(name, held, structure)
+    stored.trust(name, held, structure, parameter)
     _settle(module, name, held)
 
 

@@ -39,15 +39,15 @@ def structure_of(module: nn.Module, name: str, held: Held) -> Structure:
     if not torch.compiler.is_compiling():
         if not values.is_meta:
             structure.check(values.detach())
-        trust(name, held, structure)
+        trust(name, held, structure, values)
     return structure
 
 
-def trust(name: str, held: Held, structure: Structure) -> None:
-    """Note that the arrays of a structure are right as they are now."""
+def trust(name: str, held: Held, structure: Structure, values: Tensor) -> None:
+    """Note that the arrays of a structure are right as they are now, and have as many values as these."""
     arrays = structure.arrays.items()
     known = tuple((f"{name}_{part}", array, version_of(array)) for part, array in arrays)
-    held.checked = Checked(structure, known, f"{name}_values", structure.value_shape)
+    held.checked = Checked(structure, known, f"{name}_values", tuple(values.shape))
 
 
 def _unchanged(module: nn.Module, checked: Checked) -> bool:
@@ -136,7 +136,7 @@ def store(module: nn.Module, name: str, values: Tensor, structure: Structure) ->
     set_data(parameter, values)
     for array, tensor in structure.arrays.items():
         module._buffers[f"{name}_{array}"] = tensor
-    trust(name, held, structure)
+    trust(name, held, structure, parameter)
 
 
 def set_data(parameter: nn.Parameter, values: Tensor) -> None:

@@ -109,9 +109,10 @@ class Blocks(Pattern):
         for height, width in _RECOGNISED:
             if (height > 1 and rows < 2 * height) or (width > 1 and columns < 2 * width):
                 continue
-            padded = pad(mask, (0, -columns % width, 0, -rows % height))
-            kept = padded.view(padded.shape[0] // height, height, -1, width).any(3).any(1)
-            if torch.equal(kept.repeat_interleave(height, 0).repeat_interleave(width, 1)[:rows, :columns], mask):
+            if not _made_of(mask[:height], height, width):  # which most often tells
+                continue
+            if _made_of(mask, height, width):
+                kept = _blocks(mask, height, width)
                 gone = kept.numel() - int(kept.sum())
                 return cls(shortest(gone, kept.numel()), (height, width))
         return None
@@ -130,3 +131,16 @@ class Blocks(Pattern):
 
     def __str__(self) -> str:
         return f"block {self.block[0]}x{self.block[1]} {percent(self.sparsity)}"
+
+
+def _blocks(mask: Tensor, height: int, width: int) -> Tensor:
+    """Which blocks keep anything."""
+    rows, columns = mask.shape
+    padded = pad(mask, (0, -columns % width, 0, -rows % height))
+    return padded.view(padded.shape[0] // height, height, -1, width).any(3).any(1)
+
+
+def _made_of(mask: Tensor, height: int, width: int) -> bool:
+    """Are all blocks kept or removed as a unit?"""
+    kept = _blocks(mask, height, width).repeat_interleave(height, 0).repeat_interleave(width, 1)
+    return torch.equal(kept[: mask.shape[0], : mask.shape[1]], mask)

@@ -18,6 +18,7 @@ from .base import BLOCKING, WASTE, Choice, Cost, Pattern
 from .unstructured import Unstructured
 
 _USUAL = (4, 8, 16, 32, 10, 20, 5, 6, 12, 3, 2)  # m that are recognised for every n, the usual ones first
+_FEW = 16  # rows
 _WIDEST = 256  # and up to this m for n = 2, the n of sparse tensor cores
 
 
@@ -96,8 +97,10 @@ class NM(Pattern):
         kept, size = int(mask.sum()), mask.numel()
         found = []
         for m in (*_USUAL, *widths_of_two(mask)):
-            n = int(grouped(mask, m).sum(2).max()) if m <= mask.shape[1] and m < size else m  # one group tells nothing
-            if n < m and n * size <= WASTE * kept * m:
+            if m > mask.shape[1] or m >= size:  # one group tells nothing
+                continue
+            n = fullest_group(mask, m, most=min(m - 1, WASTE * kept * m / size))
+            if n is not None:
                 found.append(cls(n, m))
         exact = [one for one in found if round((1 - one.sparsity_of(mask.shape)) * size) == kept]
         # 1:2 is 2:4 as well, and that is what hardware has
@@ -134,6 +137,22 @@ def grouped(mask: Tensor, m: int) -> Tensor:
     return pad(mask, (0, -mask.shape[1] % m)).view(mask.shape[0], -1, m)
 
 
+def fullest_group(mask: Tensor, m: int, most: float) -> int | None:
+    """Return how many of m the fullest group keeps; None if more than ``most``, which a few rows often show.
+
+    Examples
+    --------
+    >>> mask = torch.tensor([[True, True, False, False, True, False]])
+    >>> fullest_group(mask, 3, 2), fullest_group(mask, 3, 1)
+    (2, None)
+    """
+    for rows in (mask[:_FEW], mask):
+        n = int(grouped(rows, m).sum(2, dtype=torch.int16).max()) if len(rows) else 0
+        if n > most:
+            return None
+    return n
+
+
 def widths_of_two(mask: Tensor) -> Iterator[int]:
     """Every m, the widest first, for which a mask may be 2:m with little waste: its rows must need all groups."""
     rows, columns = mask.shape
@@ -142,5 +161,5 @@ def widths_of_two(mask: Tensor) -> Iterator[int]:
         return
     widest = columns if groups == 1 else (columns - 1) // (groups - 1)
     for m in range(min(widest, _WIDEST), max(-(-columns // groups), 4) - 1, -1):
-        if int(grouped(mask, m).sum(2).max()) <= 2:
+        if fullest_group(mask, m, most=2) is not None:
             yield m

@@ -56,6 +56,16 @@ def test_a_model_of_several_kinds_of_layers_with_any_number_of_tokens(folder: Pa
 
 
 @pytest.mark.slow
+def test_half_precision(folder: Path) -> None:
+    model = nn.Sequential(nn.Linear(64, 96), nn.GELU(), nn.Linear(96, 40), nn.LayerNorm(40)).bfloat16()
+    gs.sparsify_(model, {"0": "60%"}, format=gs.formats.PackedTiles())
+    x = torch.randn(6, 64).bfloat16()
+    with torch.no_grad():
+        served, expected = gs.deploy(model, x, folder / "half.pt2"), model(x)
+    assert served(x).dtype == torch.bfloat16 and difference(served(x), expected) < 0.03
+
+
+@pytest.mark.slow
 def test_int8_with_keywords_is_loaded_again(folder: Path) -> None:
     torch.manual_seed(0)
     model = gs.quantize_(gs.sparsify_(Branches(), "block 1x4 50%"), "int8").requires_grad_(False)

@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -23,9 +23,9 @@ from gossamer.models.deploy.inputs import Call, as_call, check_free, free, input
 from gossamer.models.deploy.passing import pass_bytes
 from gossamer.models.serve import KEY, Served, load, processor
 
-#: Largest relative error of an output; the second where activations are rounded to eight bits: a sum in another order
-#: moves some of them by a whole step.
-_TOLERANCE, _TOLERANCE_INT8 = 1e-3, 0.1
+#: Largest relative error of an output: by default; with weights in half precision; and where activations are rounded to
+#: eight bits, where a sum in another order moves some of them by a whole step.
+_TOLERANCE, _TOLERANCE_HALF, _TOLERANCE_INT8 = 1e-3, 0.03, 0.1
 
 
 class DeployError(RuntimeError):
@@ -61,7 +61,8 @@ def deploy(
         Dimensions of the inputs whose sizes may vary: ``(0,)`` for any batch size, ``(0, 1)`` for any batch size and
         length. The example must have size 2 or more there.
     tolerance
-        Largest relative error of an output, by 2-norms; 0.001 by default, 0.1 if activations are in eight bits.
+        Largest relative error of an output, by 2-norms; 0.001 by default, 0.03 if weights are in half precision, 0.1
+        if activations are in eight bits.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def deploy(
             "processor": processor(),
         }
         if tolerance is None:
-            tolerance = _TOLERANCE_INT8 if any(name.startswith("int8_") for name in ours) else _TOLERANCE
+            tolerance = _usual_tolerance(model, ours)
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
             made = _compiled(program, Path(folder) / path.name, about)
             error = difference(load(made)(*call.args, **call.kwargs), expected)
@@ -112,6 +113,14 @@ def deploy(
                 raise DeployError(f"the compiled model {differs}: nothing was written")
             os.replace(made, path)
     return load(path)
+
+
+def _usual_tolerance(model: nn.Module, kernels: Collection[str]) -> float:
+    """Return how much a compiled model may differ: inductor rounds less often than a model in half precision does."""
+    if any(name.startswith("int8_") for name in kernels):
+        return _TOLERANCE_INT8
+    half = any(each.dtype in (torch.bfloat16, torch.float16) for each in model.parameters())
+    return _TOLERANCE_HALF if half else _TOLERANCE
 
 
 class _Plain(nn.Module):
