@@ -55,10 +55,8 @@ class SparseTensor(torch.Tensor):
     def __init__(
         self, values: Tensor, structure: Structure, *, requires_grad: bool = False, grad_format: Format | None = None
     ) -> None:
-        known = (
-            type(values) is Tensor and not torch.compiler.is_compiling() and not values.is_meta
-        )  # to numbers in arrays
-        if known and values.shape != structure.value_shape:
+        real = type(values) is Tensor and not torch.compiler.is_compiling() and not values.is_meta
+        if real and values.shape != structure.value_shape:
             raise ValueError(  # a kernel would read beyond them
                 f"{structure.format} of shape {tuple(structure.shape)}: the values are {tuple(values.shape)}, "
                 f"must be {structure.value_shape}"
