@@ -7,7 +7,7 @@ from torch.nn.utils import parametrizations
 
 import gossamer as gs
 from gossamer import native
-from gossamer.formats import PackedCSR, PackedTiles
+from gossamer.formats import PackedCSR, PackedNear, PackedTiles
 from gossamer.models.pack import tune
 from gossamer.models.pack.layers import by_tiles, call_of, candidates_of, packable, refused, tokens_of
 from gossamer.models.weights import all_weights
@@ -126,3 +126,13 @@ def test_a_bfloat16_model_is_packed(monkeypatch, tmp_path, tune_it):
     if tune_it:
         known = next(times for key, times in tune.load_known().items() if "(96, 256)" in key)
         assert "PackedTiles()" in known
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+def test_half_of_a_weight_has_another_candidate_without_avx512(monkeypatch, isa):
+    monkeypatch.setattr(native, "load", lambda: True)
+    monkeypatch.setattr(native, "isa", lambda: isa)
+    dense = torch.rand(8, 36)
+    found = candidates_of(nn.Linear(36, 8), dense < 0.5, dense)
+    assert found[0] == PackedNear() and (PackedCSR() in found) == (isa != "avx512")
+    assert PackedNear() not in candidates_of(nn.Linear(36, 8), dense < 0.1, dense)

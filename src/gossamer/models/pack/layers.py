@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer import native
-from gossamer.formats import Format, PackedCSR, PackedTiles
+from gossamer.formats import Format, PackedCSR, PackedNear, PackedTiles
 from gossamer.kernels.rows.operators import STORED
 from gossamer.models.coverage import is_depthwise
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
@@ -123,7 +123,14 @@ def candidates_of(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format
         return [PackedCSR()]  # it is multiplied without groups, in this format whatever the pattern (ops/grouped.py)
     if isinstance(module, OF_IMAGES):
         return fitting(mask.flatten(1))
-    return [*fitting(mask), *([PackedTiles()] if by_tiles(dense.dtype) else [])]
+    return _for_this_machine(fitting(mask), dense.dtype)
+
+
+def _for_this_machine(found: list[Format], dtype: torch.dtype) -> list[Format]:
+    """Add what is fast on some processors only, for linear layers."""
+    if PackedNear() in found and native.load() and native.isa() != "avx512":
+        found = [*found, PackedCSR()]  # for one token: following columns that are delta-encoded takes AVX-512
+    return [*found, PackedTiles()] if by_tiles(dtype) else found
 
 
 def by_tiles(dtype: torch.dtype) -> bool:

@@ -159,7 +159,7 @@ inline Handle empty_like(const Tensor& x, int64_t rows, int32_t dtype = FLOAT32)
 // Tried: threads of our own for calls from Python. Alone they took less of a short product and never waited for a thread
 // that was not running; in models with two threads they were in the way (Llama of 768, 2:4 int8, one token: 2.8 ms, by one
 // thread 2.7, by torch's threads 2.0; six MLPs 768-3072-768: 0.56, 0.52, 0.28).
-constexpr int64_t WORTH_A_THREAD = 1 << 17;
+constexpr int64_t WORTH_A_THREAD = 100000;
 
 // In a child of fork, torch waits forever for threads that only its parent has: one thread computes there.
 inline bool forked = false;
