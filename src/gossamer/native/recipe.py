@@ -34,7 +34,7 @@ def units(machine: str) -> dict[str, tuple[Path, list[str]]]:
     Examples
     --------
     >>> [name for name in sorted(units("x86_64")) if "avx" in name]
-    ['avx2', 'avx512', 'int8_avx2', 'int8_avx512vbmi', 'int8_avx512vnni', 'int8_avxvnni']
+    ['avx2', 'avx512', 'int8_avx2', 'int8_avx512vbmi', 'int8_avx512vnni', 'int8_avxvnni', 'tiles_avx512']
     >>> sorted(units("aarch64"))
     ['baseline', 'binding', 'binding_attention', 'binding_blocks', 'binding_conv', 'binding_int8', ...]
     """
