@@ -122,10 +122,7 @@ def test_a_bfloat16_model_is_packed(monkeypatch, tmp_path, tune_it):
         before = model(x)
         report = gs.pack_(model, [x, torch.randn(70, 256).bfloat16()], tune=tune_it, quiet=True)
         torch.testing.assert_close(model(x), before, rtol=0.02, atol=0.02)
-    assert len(report.layers) == 2
-    if tune_it:
-        known = next(times for key, times in tune.load_known().items() if "(96, 256)" in key)
-        assert "PackedTiles()" in known
+    assert [row.format for row in report.layers] == [str(model[i].weight.format) for i in (0, 2)]
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
