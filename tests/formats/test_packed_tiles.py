@@ -76,8 +76,11 @@ def test_einsum_and_other_operators(dtype):
     dense = thinned(20, 33, 0.5).to(dtype)
     packed = gs.from_dense(dense, PackedTiles())
     x = torch.randn(33, 3).to(dtype)
-    torch.testing.assert_close(gs.einsum("ij,jk->ik", packed, x), dense @ x, rtol=0.02, atol=0.02)
-    torch.testing.assert_close(packed.sum(1).to_dense(), dense.sum(1), rtol=0.02, atol=0.02)
+    near = (
+        {"rtol": 0.05, "atol": 0.2} if dtype is torch.bfloat16 else {"rtol": 1e-4, "atol": 1e-4}
+    )  # 33 roundings at most
+    torch.testing.assert_close(gs.einsum("ij,jk->ik", packed, x), dense @ x, **near)
+    torch.testing.assert_close(packed.sum(1).to_dense(), dense.sum(1), **near)
     assert torch.equal((packed * 2).to_dense(), dense * 2)
     assert torch.equal(packed.to_format(gs.CSC()).to_dense(), dense)
 
