@@ -4,7 +4,6 @@
 // once for all tokens of the set. With AMX only one token comes here: 2048x2048 at 50 % takes 176 us, 205 without asking for
 // values in advance, and 250 by tiles.
 
-
 // One line of each group. Sums of few tokens are in several parts, by turns, so that a product needn't wait for the one before it.
 template <class Lines, int T, int G> INLINE void dot_line_of(Lines (&lines)[G], const Bf16* x, int64_t ldx, Sums (&sums)[G][T]) {
   Line line[G];
