@@ -268,6 +268,7 @@ inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
 template <class T> T __ldg(const T* p) { return *p; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline long long min(long long a, long long b) { return a < b ? a : b; }
+inline int max(int a, int b) { return a > b ? a : b; }
 inline unsigned __byte_perm(unsigned low, unsigned high, unsigned pick) {
   const uint64_t bytes = (uint64_t)high << 32 | low;
   unsigned r = 0;

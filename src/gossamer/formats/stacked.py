@@ -77,7 +77,8 @@ class Matrix(NamedTuple):
 def matrices(structure: Structure) -> list[Matrix] | None:
     """Return the matrices of a stack; their coordinates are views, not copies.
 
-    None if a single matrix would be stored differently: in ELL, rows are as long as the longest of all matrices.
+    None if a single matrix would be stored differently: in ELL, rows are as long as the longest of all matrices, and
+    packed V:N:M has the same columns of all matrices together.
 
     Examples
     --------
@@ -90,7 +91,10 @@ def matrices(structure: Structure) -> list[Matrix] | None:
     assert isinstance(format, Stacked)
     count, *shape = format.group_sizes(structure.shape)
     size = max(shape[0] * shape[1], 1)
-    keys = torch.sort(structure.entries().keys)[0]
+    keys = structure.entries().keys
+    if bool((torch.diff(keys // size) < 0).any()):
+        return None
+    keys = torch.sort(keys)[0]
     bounds = torch.searchsorted(keys, torch.arange(count + 1, device=keys.device) * size).tolist()
     parts = [
         Structure.from_keys(format.inner, keys[a:b] - i * size, shape)[0]

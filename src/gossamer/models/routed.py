@@ -1,4 +1,5 @@
-"""How experts with stored weights compute: each multiplies the tokens that are routed to it, one after the other.
+"""How experts with stored weights compute: each multiplies the tokens that are routed to it, one after the other; those
+in packed V:N:M together (``grouped.py``).
 
 In transformers, the configuration selects how the experts of a model are computed. Of these implementations only the
 plain loop supports sparse weights, and it spends more time on finding the tokens of an expert than on the product.
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Stacked
+from gossamer.models.grouped import grouped, takes
 from gossamer.models.held import Held
 from gossamer.models.stored import structure_of, transforming
 from gossamer.ops.product import product
@@ -38,14 +40,23 @@ def for_experts(own: Forward) -> Forward:
     loop: Forward = own.__wrapped__  # type: ignore[attr-defined]
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
+        given = (*args, *options.values())
+        if len(given) == 3 and _in_one_launch(self, given[0]):
+            return grouped(self, *given)
         if torch.compiler.is_compiling() or not any(_is_stack(held) for held in self._sparse.values()):
             return own(self, *args, **options)  # in a trace weights are dense, and the routing is not known
-        given = (*args, *options.values())
         if len(given) != 3 or self._is_expert_parallel or transforming() or torch._C._is_any_autocast_enabled():
             return loop(self, *args, **options)
         return routed(self, *given)
 
     return forward
+
+
+def _in_one_launch(experts: Any, x: Tensor) -> bool:
+    """Can all experts multiply their tokens in one launch for each weight?"""
+    if experts._is_expert_parallel or transforming() or torch._C._is_any_autocast_enabled():
+        return False
+    return takes(experts, x)
 
 
 def routed(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:

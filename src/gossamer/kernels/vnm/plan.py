@@ -161,6 +161,39 @@ def some(
         high, parts, cluster = 2, 1, _some_cluster(blocks * across, steps, processors)
     else:
         high, parts, cluster = _some_shape(blocks * across, steps, broad, processors)
+    launch = _some_launch((high, parts, cluster), broad, steps, element, activation, weight)
+    if ahead:
+        launch.macros["AHEAD"] = 4 if high == 2 else 8
+    if group:
+        launch.macros["GROUP"] = 1
+    if gated:
+        launch.macros["GATED"] = 1
+    tiles = (blocks if gated else -(-blocks // high), across)
+    return launch._replace(grid=(tiles[0] * cluster, across, 1), tiles=tiles, lines=lines_of(tokens, broad))
+
+
+def experts(tokens: int, count: int, rows: int, steps: int, element: int, processors: int) -> Launch:
+    """Return the launch of ``vnm_some`` for ``count`` experts of ``rows`` rows each, and tokens that are divided among
+    them as the GPU will find.
+
+    A launch has blocks for the most parts there can be. Its shape suits tokens that are divided evenly.
+    """
+    busy = min(count, tokens)
+    broad = next((n for n in (8, 16, 32, 64, 96, 128) if 2 * n * busy >= 3 * tokens), 128)
+    blocks, parts = rows // 64, busy + tokens // broad
+    high, halves, cluster = _some_shape(blocks * max(busy, tokens // broad), steps, broad, processors)
+    high = high if blocks % high == 0 else 1
+    launch = _some_launch((high, halves, cluster), broad, steps, element, 0, 0)
+    launch.macros["EXPERTS"] = 1
+    grid, tiles = (blocks // high * cluster, parts, 1), (blocks // high, parts)
+    return launch._replace(grid=grid, tiles=tiles, lines=min(broad, 32))
+
+
+def _some_launch(
+    shape: tuple[int, int, int], broad: int, steps: int, element: int, activation: int, weight: int
+) -> Launch:
+    """Return the launch of ``vnm_some`` for tiles of a shape and ``broad`` tokens; its grid is still to be set."""
+    high, parts, cluster = shape
     stage = broad * 128 + high * (4096 + (1024 if weight else 512)) + 16
     most = 8 if high == 2 else 16
     stages = max(min(most, SHARED // stage, -(-steps // cluster)) // 4 * 4, 4)
@@ -169,16 +202,10 @@ def some(
     shared = max(stages * stage, sums, SHARED // 2 + 1024)
     macros = {
         "ELEMENT": element, "WEIGHT": weight, "WM": high, "WK": parts, "NB": broad, "STAGES": stages,
-        "CLUSTER": cluster, "AHEAD": (4 if high == 2 else 8) if ahead else 0, "ACT": activation, "FEEDERS": 128,
-        "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0, "X_TOKENS": 1,
+        "CLUSTER": cluster, "AHEAD": 0, "ACT": activation, "FEEDERS": 128, "WN": 1, "MT": 1, "OUT": 0, "GATHER": 0,
+        "X_TOKENS": 1,
     }  # fmt: skip
-    if group:
-        macros["GROUP"] = 1
-    if gated:
-        macros["GATED"] = 1
-    tiles, threads = (blocks if gated else -(-blocks // high), across), 128 + 128 * high * parts
-    grid = (tiles[0] * cluster, across, 1)
-    return Launch("vnm_some.cu", "vnm_some", macros, grid, threads, shared, tiles, True, lines_of(tokens, broad))
+    return Launch("vnm_some.cu", "vnm_some", macros, (0, 0, 0), 128 + 128 * high * parts, shared, chained=True)
 
 
 def _some_shape(tiles: int, steps: int, broad: int, processors: int) -> tuple[int, int, int]:

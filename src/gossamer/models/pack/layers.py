@@ -112,7 +112,7 @@ def options_of(module: nn.Module) -> tuple[Any, ...]:
 def candidates_of(module: nn.Module, mask: Tensor, dense: Tensor) -> list[Format]:
     """Return the formats with kernels that hold the weight where it is; of experts, the matrix of each."""
     if has_experts(module):
-        return formats_of_experts(module, mask)
+        return formats_of_experts(module, mask, dense.dtype)
     if dense.is_cuda:
         return gpu.fitting(mask.flatten(1), dense.dtype)
     if inputs_first(module):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gossamer.formats import Dense, Format, Masked, Stacked
+from gossamer.formats import Dense, Format, Masked
 from gossamer.formats.values import is_computed_from
 from gossamer.models.coverage import Left, reason_to_stay_dense
 from gossamer.models.experts import experts_hold_inputs_first, is_experts
@@ -21,7 +21,7 @@ from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.names import inputs_first
 from gossamer.models.pack import truth
 from gossamer.models.pack.examples import examples_of, model_seconds, shapes_of
-from gossamer.models.pack.experts import usual_expert
+from gossamer.models.pack.experts import stacked, usual_expert
 from gossamer.models.pack.foreign import apply_masks
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.layers import OF_IMAGES, call_of, candidates_of, options_of, refused, tokens_of
@@ -65,8 +65,9 @@ def pack_(
     measured instead: that is marked "?" and not kept either. The last lines of the table show one eager call of the
     model with each example, before and after.
 
-    Linear layers, transformers' Conv1D and the projections of nn.MultiheadAttention are packed; on a CPU also the
-    experts of transformers' mixture-of-experts models, and, with an example, convolutions that are not depthwise.
+    Linear layers, transformers' Conv1D, the projections of nn.MultiheadAttention and the experts of transformers'
+    mixture-of-experts models are packed (on a GPU only experts with 2:4 or V:N:M); on a CPU also, with an example,
+    convolutions that are not depthwise.
 
     On a CPU the weights of a small model stay in a cache between two calls, and those of a large one come from memory,
     where fewer bytes count for more. So each layer is measured with copies of its weight, one after another: together
@@ -233,7 +234,7 @@ def _pack_one(weight: Weight, shapes: list[tuple[int, ...]], tune: bool, counts:
     if isinstance(best, Dense):  # as fast as dense, and still sparse: its mask is kept when it trains on
         weight.become(dense, mask, Masked())
     elif experts:
-        weight.become(dense, mask, Stacked(best))
+        weight.become(dense, mask, stacked(best, dense.shape[1]))
     else:
         weight.become(times[best].tensor)
     return PackedLayer(

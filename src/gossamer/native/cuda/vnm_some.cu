@@ -19,8 +19,11 @@
 //
 // GROUP: up to three weights that are multiplied by the same X, each with arrays of its own; their results lie side by side.
 // GATED: two of one shape, and their results are multiplied: see many_tiles.cuh. WM is 2 and WK 1; all tiles are full.
+// EXPERTS: several weights of one shape, one below the other, and tokens that are sorted by the weight that they are for.
+// Each has tiles of its own; which of them exist is only known on the GPU, so there may be blocks without a tile.
 //
-// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP (or none), GATED.
+// Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP or EXPERTS (or
+// none), GATED.
 // The rest is as vnm_many.cu would have it: FEEDERS = 128, WN = MT = 1, OUT = GATHER = 0, X_TOKENS = 1.
 #include "many_feed.cuh"
 #include "many_multiply.cuh"
@@ -84,12 +87,55 @@ __device__ __forceinline__ Problem one_of(const Problem& all, const Others& othe
 }
 #endif
 
+#ifdef EXPERTS
+struct Experts {
+  const int* ends;  // of each: the number of the first token that is not its own
+  int count;
+  int tiles;  // of rows, of each
+};
+
+struct Part {  // of the tokens of an expert
+  int expert = -1, first, end;
+};
+
+// Part number `number` of all tokens; asked by a whole warp. Tokens of an expert are in parts of NB.
+__device__ __forceinline__ Part part_of(const Experts& experts, int number, int tokens) {
+  constexpr unsigned ALL = 0xffffffffu;
+  const int lane = threadIdx.x & 31;
+  Part part;
+  int before = 0;
+  for (int first = 0; first < experts.count && part.expert < 0; first += 32) {
+    const int at = first + lane;
+    const int begin = at && at < experts.count ? min(max(experts.ends[at - 1], 0), tokens) : 0;
+    const int end = at < experts.count ? min(max(experts.ends[at], 0), tokens) : 0;  // wrong ones reach nothing outside
+    const int parts = max(end - begin + NB - 1, 0) / NB;
+    int through = parts;  // of this expert and those before it
+#pragma unroll
+    for (int by = 1; by < 32; by *= 2) {
+      const int other = __shfl_up_sync(ALL, through, by);
+      if (lane >= by) through += other;
+    }
+    int lanes = number >= before + through;  // with all parts before the wanted one: count them
+#pragma unroll
+    for (int by = 1; by < 32; by *= 2) lanes += __shfl_xor_sync(ALL, lanes, by);
+    const int from = lanes & 31, skipped = number - before - __shfl_sync(ALL, through - parts, from);
+    if (lanes < 32) part.expert = first + lanes;
+    part.first = __shfl_sync(ALL, begin, from) + skipped * NB, part.end = __shfl_sync(ALL, end, from);
+    before += __shfl_sync(ALL, through, 31);
+  }
+  return part;
+}
+#endif
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if CLUSTER > 1
   __cluster_dims__(CLUSTER, 1, 1)
 #endif
 #ifdef GROUP
   vnm_some(const __grid_constant__ Problem all, const __grid_constant__ Map x, const __grid_constant__ Others others) {
+#elif defined EXPERTS
+  vnm_some(const __grid_constant__ Problem all, const __grid_constant__ Map x, const __grid_constant__ Experts experts) {
+  static_assert(AHEAD == 0);
 #elif GATED
   vnm_some(const __grid_constant__ Problem p, const __grid_constant__ Map x, const __grid_constant__ Second second) {
   static_assert(WM == 2 && WK == 1);
@@ -102,6 +148,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   int rank = blockIdx.x % CLUSTER, tile = blockIdx.x / CLUSTER, n0 = blockIdx.y * NB;
 #ifdef GROUP
   const Problem p = one_of(all, others, tile);
+#endif
+#ifdef EXPERTS
+  wait_for_the_kernel_before();  // it may have written where the tokens of each end
+  const Part part = part_of(experts, blockIdx.y, all.tokens);
+  if (part.expert < 0) return;  // all blocks of the cluster
+  n0 = part.first, tile += part.expert * experts.tiles;
+  Problem p = all;
+  p.tokens = part.end;
+  p.y -= (long long)part.expert * experts.tiles * BM * 2;  // rows of all experts are counted, a result has those of one
 #endif
 #if !GATED
   const Second second{};
@@ -131,14 +186,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (group < 0) {
     __syncthreads();  // nobody reads the ring any more
   } else {
-    int part = group / WM;
+    int half = group / WM;  // of the steps
     Consumer c{smem, group % WM, 0, warp, lane};
     c.by = WK;
-    c.ring.next(part);
+    c.ring.next(half);
     Sums acc;
-    c.multiply(acc, (steps.count - part + WK - 1) / WK);
+    c.multiply(acc, (steps.count - half + WK - 1) / WK);
     __syncthreads();
-    keep(acc, (float*)memory + part * NB * Lines<BM>::LINE, c.wm, warp, lane);
+    keep(acc, (float*)memory + half * NB * Lines<BM>::LINE, c.wm, warp, lane);
   }
   __syncthreads();
   add_up.run(p, smem, (float*)memory);

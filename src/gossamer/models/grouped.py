@@ -1,0 +1,105 @@
+"""Experts in packed V:N:M: all of them multiply their tokens in one launch, and nothing waits for the GPU.
+
+Tokens are sorted by their expert. How many each has stays on the GPU, so that the forward function can be captured in a
+CUDA graph and traced by ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gossamer.formats import Format, PackedVNM, Stacked
+from gossamer.kernels import product as kernels
+from gossamer.kernels.vnm import experts as kernel  # noqa: F401  registers the operator
+from gossamer.models.stored import structure_of
+
+_DOWN = "down_proj"
+
+
+def format_of(rows: int, m: int) -> Stacked:
+    """Return the format of experts of ``rows`` rows that keep 2 of every m columns, four of them shared.
+
+    Examples
+    --------
+    >>> format_of(128, 8), format_of(128, 4)
+    (Stacked(PackedVNM(128, 2, 8)), Stacked(PackedVNM('all', 2, 4)))
+    """
+    return Stacked(PackedVNM("all" if m == 4 else rows, 2, m))
+
+
+def is_grouped(format: Format | None, rows: int) -> bool:
+    """Are experts of ``rows`` rows stored such that one launch can multiply all of them?
+
+    Examples
+    --------
+    >>> is_grouped(format_of(128, 8), 128), is_grouped(format_of(128, 8), 256), is_grouped(format_of(128, 4), 256)
+    (True, False, True)
+    """
+    if not isinstance(format, Stacked) or not isinstance(format.inner, PackedVNM):
+        return False
+    return format.inner.bits == 16 and format == format_of(rows, format.inner.m)
+
+
+def takes(experts: Any, x: Tensor) -> bool:
+    """Can the experts of a module be computed for these tokens without gradients and in one launch for each weight?"""
+    for name in (_up(experts), _DOWN):
+        held = experts._sparse.get(name)
+        if held is None or not is_grouped(held.format, held.shape[1]) or held.shape[2] % held.format.inner.m:
+            return False
+        values = experts._parameters[f"{name}_values"]
+        if values.dtype is not x.dtype or kernels.needed(values, x):
+            return False
+    return not experts.is_transposed
+
+
+def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
+    """Return the sum of the chosen experts of each token, by their shares.
+
+    Parameters
+    ----------
+    experts
+        The module; :func:`takes` has said that it can be computed here.
+    x
+        Tokens [tokens, features].
+    index, shares
+        [tokens, chosen]: which experts a token goes to, and how much each counts.
+    """
+    chosen, count = index.shape[-1], experts.num_experts
+    expert, order = torch.sort(index.reshape(-1), stable=True)
+    ends = torch.searchsorted(expert, torch.arange(count, device=expert.device), right=True).to(torch.int32)
+    own = expert.clamp(max=count - 1).long()  # a token may be for none of them
+    up = _projected(experts, _up(experts), x, order // chosen, own, ends)
+    inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
+    out = _projected(experts, _DOWN, inner, None, own, ends)
+    out = experts.post_expert_norm(out) if experts.has_post_expert_norm else out
+    weighted = out * shares.reshape(-1)[order].unsqueeze(-1)
+    weighted = torch.where((expert < count).unsqueeze(-1), weighted, 0)  # such rows were not written
+    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    return weighted[back].view(*index.shape, out.shape[-1]).sum(1).to(x.dtype)
+
+
+def _projected(experts: Any, name: str, x: Tensor, token: Tensor | None, own: Tensor, ends: Tensor) -> Tensor:
+    """Multiply each row by its expert: of the tokens with these numbers, or of x as it is."""
+    held = experts._sparse[name]
+    count, rows, cols = held.shape
+    arrays, m = structure_of(experts, name, held).arrays, held.format.inner.m
+    if m == 4:
+        x = x if token is None else x[token]
+    else:
+        groups = torch.arange(0, cols, m, device=x.device)[:, None]
+        stored = arrays["cols2"].view(count, -1, 4)[:, : len(groups)]  # to whole steps
+        columns = (stored.long() + groups).view(count, -1)
+        line = torch.arange(len(x), device=x.device) if token is None else token
+        x, cols = x[line[:, None], columns[own]], columns.shape[1]
+    bias = getattr(experts, f"{name}_bias").reshape(-1) if experts.has_bias else None
+    out: Tensor = torch.ops.gossamer.vnm_experts.default(
+        experts._parameters[f"{name}_values"], arrays["meta2"], bias, x, ends, rows, cols
+    )
+    return out
+
+
+def _up(experts: Any) -> str:
+    return "gate_up_proj" if experts.has_gate else "up_proj"
