@@ -1,0 +1,84 @@
+"""Experts on a GPU: the kernel against float64, and models that are packed, compiled and captured."""
+
+import copy
+
+import pytest
+import torch
+
+import gossamer as gs
+from gossamer.kernels.vnm import experts
+from tests.kernels.vnm.test_experts import check, operands
+from tests.models.test_grouped import experts as model_of
+from tests.models.test_grouped import packed
+
+pytestmark = pytest.mark.gpu
+
+
+def moved(given):
+    return tuple(part.cuda() if isinstance(part, torch.Tensor) else part for part in given)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize(
+    ("counts", "rows", "cols"),
+    [
+        ((1, 0, 1, 0), 1024, 512), ((3, 0, 20, 9, 1), 192, 72), ((0,) * 33 + (5,) + (0,) * 90 + (1, 2), 768, 2048),
+        ((200, 0, 311, 77), 2048, 1024), ((2048, 5), 640, 4096), ((17,) * 16, 64, 64),
+    ],
+)  # fmt: skip
+def test_against_exact_numbers(counts, rows, cols, dtype):
+    dense, given = operands(counts, rows, cols, dtype, biased=rows == 192, behind=3)
+    out = torch.ops.gossamer.vnm_experts(*moved(given))
+    check(out.cpu(), dense, given)
+    again = torch.ops.gossamer.vnm_experts(*moved(given))  # by the library that launches without Python
+    used = sum(counts)
+    assert torch.equal(out[:used], again[:used]) and experts.takes(out, out, rows, cols) is None
+
+
+@pytest.mark.parametrize("m", [4, 8])
+@pytest.mark.parametrize("tokens", [1, 9, 300])
+def test_models(tokens, m):
+    model = model_of(count=8, width=256, inner=512, layers=2).to("cuda", torch.bfloat16)
+    dense, ids = packed(model, m), torch.randint(32, (1, tokens), device="cuda")
+    with torch.no_grad():
+        expected, eager = dense(ids).logits, model(ids).logits
+        close(eager, expected)
+        torch._dynamo.reset()
+        compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+        for _ in range(3):
+            close(compiled(ids).logits, expected)
+        module, x = model.model.layers[0].mlp.experts, torch.randn(tokens, 256, device="cuda").bfloat16()
+        index = torch.rand(tokens, 8, device="cuda").topk(2, 1).indices
+        shares = torch.rand(tokens, 2, device="cuda")
+        module(x, index, shares)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            held = module(x, index, shares)
+        for _ in range(3):  # other tokens, and other experts for them
+            x.normal_()
+            index.copy_(torch.rand(tokens, 8, device="cuda").topk(2, 1).indices)
+            graph.replay()
+            close(held, module(x, index, shares))
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=5e-2, atol=2e-2 * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("how", ["2:4", "all:2:8"])
+def test_pack(how):
+    model = model_of(count=4, width=256, inner=512).to("cuda", torch.bfloat16)
+    gs.sparsify_(model, {"*experts*": how, "*": None})
+    dense, ids = copy.deepcopy(model), torch.randint(32, (2, 16), device="cuda")
+    with torch.no_grad():
+        expected = dense(ids).logits
+        report = gs.pack_(model, {"input_ids": ids})
+        close(model(ids).logits, expected)
+    assert {layer.name.rpartition(".")[2] for layer in report.layers} == {"gate_up_proj", "down_proj"}
+    assert all(layer.format in ("Masked()", *usual(how)) for layer in report.layers)
+
+
+def usual(how):
+    if how == "2:4":
+        return ("Stacked(PackedVNM('all', 2, 4))",)
+    return ("Stacked(PackedVNM(1024, 2, 8))", "Stacked(PackedVNM(256, 2, 8))")
