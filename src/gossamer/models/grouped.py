@@ -74,7 +74,7 @@ def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
     up = _projected(experts, _up(experts), x, order // chosen, own, ends)
     inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
     out = _projected(experts, _DOWN, inner, None, own, ends)
-    out = experts.post_expert_norm(out) if experts.has_post_expert_norm else out
+    out = normed(experts, out)
     weighted = out * shares.reshape(-1)[order].unsqueeze(-1)
     weighted = torch.where((expert < count).unsqueeze(-1), weighted, 0)  # such rows were not written
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -99,6 +99,11 @@ def _projected(experts: Any, name: str, x: Tensor, token: Tensor | None, own: Te
         experts._parameters[f"{name}_values"], arrays["meta2"], bias, x, ends, rows, cols
     )
     return out
+
+
+def normed(experts: Any, out: Tensor) -> Tensor:
+    """Apply the norm that follows each expert, if the class has one; older versions of transformers don't know it."""
+    return experts.post_expert_norm(out) if getattr(experts, "has_post_expert_norm", False) else out
 
 
 def _up(experts: Any) -> str:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gossamer.formats import Stacked
-from gossamer.models.grouped import grouped, takes
+from gossamer.models.grouped import grouped, normed, takes
 from gossamer.models.held import Held
 from gossamer.models.stored import structure_of, transforming
 from gossamer.ops.product import product
@@ -45,7 +45,7 @@ def for_experts(own: Forward) -> Forward:
             return grouped(self, *given)
         if torch.compiler.is_compiling() or not any(_is_stack(held) for held in self._sparse.values()):
             return own(self, *args, **options)  # in a trace weights are dense, and the routing is not known
-        if len(given) != 3 or self._is_expert_parallel or transforming() or torch._C._is_any_autocast_enabled():
+        if len(given) != 3 or _is_expert_parallel(self) or transforming() or torch._C._is_any_autocast_enabled():
             return loop(self, *args, **options)
         return routed(self, *given)
 
@@ -54,9 +54,14 @@ def for_experts(own: Forward) -> Forward:
 
 def _in_one_launch(experts: Any, x: Tensor) -> bool:
     """Can all experts multiply their tokens in one launch for each weight?"""
-    if experts._is_expert_parallel or transforming() or torch._C._is_any_autocast_enabled():
+    if _is_expert_parallel(experts) or transforming() or torch._C._is_any_autocast_enabled():
         return False
     return takes(experts, x)
+
+
+def _is_expert_parallel(experts: Any) -> bool:
+    """Are experts divided among ranks? Older versions of transformers don't say so."""
+    return bool(getattr(experts, "_is_expert_parallel", False))
 
 
 def routed(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
@@ -93,7 +98,7 @@ def _expert(experts: Any, number: int, x: Tensor) -> Tensor:
     up = _projected(experts, name, number, x)
     inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
     out = _projected(experts, "down_proj", number, inner)
-    return experts.post_expert_norm(out) if experts.has_post_expert_norm else out
+    return normed(experts, out)
 
 
 def _projected(experts: Any, name: str, number: int, x: Tensor) -> Tensor:
