@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
-import torch
 from torch import Tensor
 
 from gossamer.app.bench.lm_cases import METHODS, Case
-from gossamer.scores import Random, Score
+from gossamer.scores import Score
 
 _END: dict[str, Any] = {"until": 0.75}
 _LATE: dict[str, Any] = {"start": 0.15, "until": 0.75}
@@ -144,7 +143,7 @@ GRADUAL = {
     "late, blocks": Case("GMP 4x4 blocks, following, 15 to 75 %", "GMP", "block 4x4 90%", _LATE, follow=0.6),
 }
 GRADUAL_28 = {
-    name: replace(case, name=case.name.replace("GMP", "GMP all:2:8"), how="all:2:8") for name, case in GRADUAL.items()
+    name: replace(case, name=case.name.replace("GMP", "GMP all:2:8 by groups"), how="all:2:8") for name, case in GRADUAL.items()
 }
 
 #: Exchanging weights, with the learning rate of the recipe.
@@ -187,29 +186,19 @@ EXCHANGE_TRIED = [
 ]
 
 
-@dataclass(frozen=True)
-class FixedColumns(Score):
-    """The absolute weight; half of the columns, at random, rank before the others whatever their weights are."""
-
-    def rate(self, weight: Tensor, *, offset: int = 0, **context: Any) -> Tensor:
-        first = Random(seed=1).rate(weight[0].view(-1, 8), offset=offset).argsort(1).argsort(1) < 4
-        return weight.abs() * torch.where(first, 1.0, 1e-6).view(-1)
-
-
-#: all:2:8 with masks that follow the weights, where fixed ones were best so far: 1,500 steps, to choose by.
+#: n:m, and all rows sharing columns: fixed masks, or gradual pruning, group by group; 1,500 steps, to choose by.
 SHARED_TRIED = [
-    Case("SR-STE all:2:8, boost 2.3", "SRSTE", "all:2:8", _END, boost=2.3),
-    Case("SR-STE all:2:8, following, 5 to 50 %", "SRSTE", "all:2:8", {**_SOON, "schedule": "decay"}, follow=0.6),
-    Case("SR-STE all:2:8, following, 0 to 30 %", "SRSTE", "all:2:8", {"schedule": "decay", "until": 0.3}, follow=0.6),
-    Case("SR-STE all:2:8, fixed columns, boost 2.3", "SRSTE", "all:2:8", {**_END, "score": FixedColumns()}, boost=2.3),
-    Case(
-        "SR-STE all:2:8, fixed columns, rescaled, boost 2.3",
-        "SRSTE",
-        "all:2:8",
-        {**_END, "score": FixedColumns(), "init": "rescale"},
-        boost=2.3,
-    ),
+    Case("Static all:2:8, boost 4", "Static", "all:2:8", boost=4),
+    Case("GMP all:2:8 by groups, following, 15 to 75 %", "GMP", "all:2:8", _LATE, follow=0.6),
+    Case("GMP all:2:8 by groups, following by 0.9, 15 to 75 %", "GMP", "all:2:8", _LATE, follow=0.9),
+    Case("GMP 2:8 by groups, following, 15 to 75 %", "GMP", "2:8", _LATE, follow=0.6),
+    Case("GMP 2:4 by groups, following, 15 to 75 %", "GMP", "2:4", _LATE, follow=0.6),
     Case("SR-STE 2:4, boost 1.5", "SRSTE", "2:4", boost=1.5),
+]
+#: The same for as long as dense nets of equal inference time.
+SHARED_LONG = [
+    Case("GMP all:2:8 by groups, following, 15 to 75 %", "GMP", "all:2:8", _LATE, follow=0.6),
+    Case("Static all:2:8, boost 2.3", "Static", "all:2:8", boost=2.3),
 ]
 
 #: Methods that train all weights, with settings that suit this net.
@@ -245,7 +234,8 @@ PLANS = {
     "small, as 90%": Plan(SMALL[1:2], 4500, 3), "dense, long": Plan([Case("dense")], 4500),
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
     "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
-    "shared, tried": Plan(SHARED_TRIED),
+    "shared, tried": Plan(SHARED_TRIED), "shared, long": Plan(SHARED_LONG, 4500, 3),
+    "exchange, even": Plan([EXCHANGE_TRIED[9], EXCHANGE_TRIED[0]], 4500, 3),
     "long, constant": Plan([replace(case, rate="constant") for case in LONG], 4500, 3),
     "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
     "static": Plan(EXCHANGE_BOOSTED[:1], seeds=3), "gradual": Plan(list(GRADUAL.values())),

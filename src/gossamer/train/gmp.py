@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from gossamer.patterns import Pattern
 from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.train.base import Method
+from gossamer.train.groups import by_groups
 from gossamer.train.layers import Layer
 from gossamer.train.rules import select
-from gossamer.train.target import as_target
 
 
 class GMP(Method):
@@ -22,11 +22,10 @@ class GMP(Method):
     Parameters
     ----------
     model, optimizer, sparsity, options
-        See :class:`gossamer.train.Method`. The sparsity, or the pattern, is reached at ``until``; n:m patterns
-        gradually keep fewer of m.
+        See :class:`gossamer.train.Method`. The sparsity, or the pattern, is reached at ``until``. Of an n:m pattern,
+        more and more groups of m columns have it, and the others keep all weights.
     schedule
-        The schedule from ``start`` on: "cubic", "linear", "one-cycle", "cosine", "decay" or a function. Default: the
-        pattern's own, "cubic" for a sparsity.
+        The schedule from ``start`` on: "cubic" (the default), "linear", "one-cycle", "cosine", "decay" or a function.
 
     Examples
     --------
@@ -40,14 +39,14 @@ class GMP(Method):
     ...     print(round(model.weight.sparsity, 4))
     0.7867
     0.9
-    >>> model = torch.nn.Linear(16, 8)
+    >>> model = torch.nn.Linear(32, 8)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> method = gs.train.GMP(model, optimizer, pattern=gs.VNM("all", 2, 8), every=1, until=4)
+    >>> method = gs.train.GMP(model, optimizer, pattern=gs.VNM("all", 2, 8), schedule="linear", every=1, until=4)
     >>> for _ in range(4):
-    ...     model(torch.randn(4, 16)).square().sum().backward()
+    ...     model(torch.randn(4, 32)).square().sum().backward()
     ...     optimizer.step(); optimizer.zero_grad(); method.step()
     ...     print(int(model.weight.mask()[0].sum()), end=" ")
-    10 8 6 4
+    26 20 14 8
     """
 
     needs_until: ClassVar[bool] = True
@@ -62,8 +61,7 @@ class GMP(Method):
         schedule: str | Schedule | None = None,
         **options: Any,
     ) -> None:
-        wanted = as_target("GMP", sparsity, pattern).pattern
-        self.schedule = as_schedule(schedule or ("cubic" if wanted is None else wanted.schedule))
+        self.schedule = as_schedule(schedule or "cubic")
         super().__init__(model, optimizer, sparsity, pattern=pattern, **{"init": None, **options})
 
     def first_mask(self, layer: Layer) -> Tensor:
@@ -76,7 +74,7 @@ class GMP(Method):
 
     @property
     def done(self) -> float:
-        """The share of the sparsity, or of the stages of the pattern, that is reached."""
+        """The share of the sparsity, or of the way to the pattern, that is reached."""
         now = at_step(self.schedule, self.steps - self.start, (self.until or 0) - self.start, 0.0, 1.0)
         return min(max(now, 0.0), 1.0)
 
@@ -96,5 +94,8 @@ class GMP(Method):
 
     def update(self, layer: Layer) -> Tensor:
         """The highest scores of the kept weights."""
-        pattern = None if layer.pattern is None else layer.pattern.towards(self.done)
+        pattern = layer.pattern
+        if pattern is not None and pattern.choice(layer.outputs) is not None:
+            return by_groups(pattern, self.saliency(layer), layer.mask, self.done)
+        pattern = None if pattern is None else pattern.towards(self.done)
         return select(layer, self.saliency(layer), layer.mask, pattern)
