@@ -235,7 +235,7 @@ PLANS = {
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
     "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
     "shared, tried": Plan(SHARED_TRIED), "shared, long": Plan(SHARED_LONG, 4500, 3),
-    "exchange, even": Plan([EXCHANGE_TRIED[9], EXCHANGE_TRIED[0]], 4500, 3),
+    "exchange, even": Plan(EXCHANGE_TRIED[9:10], 4500, 3), "static, long": Plan(EXCHANGE_TRIED[:1], 4500, 3),
     "long, constant": Plan([replace(case, rate="constant") for case in LONG], 4500, 3),
     "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
     "static": Plan(EXCHANGE_BOOSTED[:1], seeds=3), "gradual": Plan(list(GRADUAL.values())),
