@@ -120,7 +120,11 @@ def test_pack_groups_layers_of_one_input(pattern):
             model.gate.ungroup(), model.up.ungroup()
             expected = model(x)
             gs.pack_(model, x)
-            if model.gate.layout == model.up.layout:  # always, unless other programs disturb what pack_ measures
+            if model.gate.layout != model.up.layout:
+                continue  # other programs disturbed what pack_ measures
+            if model.gate.layout.m:
+                assert "forward" in model.__dict__  # one kernel for both products and what follows them
+            else:
                 assert model.gate._group[0] is model.up._group[0]
             torch.testing.assert_close(model(x), expected, rtol=3e-2, atol=3e-2)
 

@@ -40,7 +40,8 @@ def is_grouped(format: Format | None, rows: int) -> bool:
     """
     if not isinstance(format, Stacked) or not isinstance(format.inner, PackedVNM):
         return False
-    return format.inner.bits == 16 and format == format_of(rows, format.inner.m)
+    inner = format.inner  # compared by its parts: older versions of torch.compile don't trace format == format
+    return (inner.v, inner.bits) == ("all" if inner.m == 4 else rows, 16)
 
 
 def takes(experts: Any, x: Tensor) -> bool:

@@ -49,8 +49,9 @@ def refused(weight: Weight) -> str | None:
     if parameter.dtype not in STORED or parameter.device.type not in ("cpu", "cuda"):
         where = f"{parameter.dtype} on {parameter.device}"
         return f"packed kernels are for float32 and half precision on a CPU or a CUDA GPU, not {where}"
-    if parameter.is_cuda and not isinstance(module, nn.Linear | nn.MultiheadAttention):
-        return f"packed kernels on a GPU are for Linear; this is {kind}"
+    for_gpus = isinstance(module, nn.Linear | nn.MultiheadAttention) or is_experts(module, weight.shape)
+    if parameter.is_cuda and not for_gpus:
+        return f"packed kernels on a GPU are for Linear and experts; this is {kind}"
     return None
 
 
