@@ -143,7 +143,8 @@ GRADUAL = {
     "late, blocks": Case("GMP 4x4 blocks, following, 15 to 75 %", "GMP", "block 4x4 90%", _LATE, follow=0.6),
 }
 GRADUAL_28 = {
-    name: replace(case, name=case.name.replace("GMP", "GMP all:2:8 by groups"), how="all:2:8") for name, case in GRADUAL.items()
+    name: replace(case, name=case.name.replace("GMP", "GMP all:2:8 by groups"), how="all:2:8")
+    for name, case in GRADUAL.items()
 }
 
 #: Exchanging weights, with the learning rate of the recipe.

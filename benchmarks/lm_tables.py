@@ -23,6 +23,7 @@ DRAWN = {
     "dense, width 192, boost 3": ("dense, width 192", "dense, width 192", True),
     "dense, equal weights, boost 3": ("dense, equal weights", "dense, width 160", True),
     "GMP, following, 15 to 75 %": ("90%", "90 %, recipe", False),
+    "GMP all:2:8 by groups, following, 15 to 75 %": ("all:2:8", "all:2:8, recipe", False),
     "GMP 4x4 blocks, following, 15 to 75 %": ("block 4x4 90%", "90 %, 4x4 blocks, recipe", False),
     "Static, boost 4": ("90%", "90 %, fixed masks", False),
 }
@@ -57,7 +58,7 @@ def mean_bits(team: list[dict[str, Any]], what: str = "bits") -> float:
     return statistics.mean(row[what] for row in team)
 
 
-def table(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
+def table(found: dict[str, Any], inference: list[dict[str, Any]], gpu: list[dict[str, Any]]) -> str:
     """Return what the page includes."""
     lines = [f"*{found['machine']}; made by `benchmarks/lm.py`.*", ""]
     for text, rate, steps, compiled in PARTS:
@@ -75,6 +76,11 @@ def table(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
     lines += ["", "**Inference after `pack_`**, one token, one thread of a CPU, float32 (`benchmarks/lm_inference.py`)"]
     lines += ["", "| network | weights | ms |", "|---|--:|--:|"]
     lines += [f"| {row['name']} | {row['weights'] / 1e6:.2f} M | {row['ms']:.2f} |" for row in inference]
+    sizes = [name for name in gpu[0] if name.startswith("ms, ")]
+    lines += ["", "**On a GPU**, bfloat16, by CUDA graphs, ms", ""]
+    lines += [f"| network | weights | {' | '.join(name.removeprefix('ms, ') for name in sizes)} |", "|---|--:|--:|--:|"]
+    for row in gpu:
+        lines.append(f"| {row['name']} | {row['weights'] / 1e6:.2f} M | {' | '.join(f'{row[n]:.3f}' for n in sizes)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -130,6 +136,7 @@ def picture(found: dict[str, Any], inference: list[dict[str, Any]]) -> str:
 def publish() -> None:
     """Write the table and the picture."""
     found = json.loads((HERE / "results" / "lm.json").read_text())
-    inference = json.loads((HERE / "results" / "lm-inference.json").read_text())["rows"]
-    (DOCS / "lm-table.md").write_text(table(found, inference))
+    measured = json.loads((HERE / "results" / "lm-inference.json").read_text())
+    inference = measured["rows"]
+    (DOCS / "lm-table.md").write_text(table(found, inference, measured["gpu rows"]))
     (DOCS / "lm.svg").write_text(picture(found, inference))

@@ -176,11 +176,12 @@ class Pace:
         self.steps, self.end, self.first = steps, end, (0, 0.0)
 
     def __call__(self, step: int) -> bool:
-        """Can the steps be done in time? Judged once, at the 150th, from the pace since the 50th."""
+        """Can the steps be done in time? Judged once, after a tenth of them (at least 150), from the pace since the
+        50th: before, other trainings that begin at the same time are compiling."""
         now = time.time()
         if step == 50:
             self.first = step, now
-        if step == 150:
+        if step == max(150, self.steps // 10):
             each = (now - self.first[1]) / (step - self.first[0])
             return (
                 now + 0.9 * each * (self.steps - step) < self.end
