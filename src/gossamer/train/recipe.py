@@ -14,8 +14,6 @@ from gossamer.patterns import Pattern
 from gossamer.train.base import Method
 from gossamer.train.gmp import GMP
 from gossamer.train.layers import find_layers
-from gossamer.train.static import Static
-from gossamer.train.target import as_target
 
 _WARM = 1 / 30  # of the steps: the learning rate rises
 _POWER = 0.6  # the learning rate of sparse layers is density ** -0.6 times that of the others: 4 at 90 %
@@ -29,8 +27,7 @@ class Recipe:
 
     From scratch: dense at first, then gradual pruning by magnitude from 15 to 75 % of the steps. The learning rate of
     the layers that are pruned is ``density ** -0.6`` times that of all others (in the end 4 times at 90 %), because a
-    neuron with a tenth of the inputs needs larger steps. N:M patterns are fixed random masks instead, with the same
-    learning rate: removing whole columns while the network learns costs more than it gains. With a trained dense
+    neuron with a tenth of the inputs needs larger steps. N:M patterns are reached group by group. With a trained dense
     network as ``teacher``: gradual pruning in the first half of the steps, and a loss whose other half is the distance
     to the teacher's predictions. The learning rate rises during the first thirtieth of the steps, and then falls to 0
     along a cosine.
@@ -96,11 +93,8 @@ class Recipe:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, rates)
 
     def _method(self, model: nn.Module, options: dict[str, Any]) -> Method:
-        """Make the method: gradual pruning, or fixed masks for n:m patterns from scratch."""
-        taught = self.teacher.teacher is not None
-        if not taught and as_target("Recipe", self.how, None).sparsity is None:
-            return Static(model, self.optimizer, self.how, **options)
-        start, until = (0.0, _REACHED) if taught else _PRUNED
+        """Make the method: gradual pruning."""
+        start, until = (0.0, _REACHED) if self.teacher.teacher is not None else _PRUNED
         options = {
             "every": min(100, max(self.steps // 15, 1)), "start": round(start * self.steps),
             "until": max(round(until * self.steps), 1), **options,
