@@ -202,6 +202,17 @@ SHARED_LONG = [
     Case("Static all:2:8, boost 2.3", "Static", "all:2:8", boost=2.3),
 ]
 
+
+def _followed(how: str, power: float) -> Case:
+    name = "GMP" if how.endswith("%") else f"GMP {how} by groups"
+    by = "" if power == 0.6 else f" by {power}"
+    return Case(f"{name}, following{by}, 15 to 75 %", "GMP", how, _LATE, follow=power)
+
+
+#: How far the learning rate follows the density: 1,500 steps, to choose by; and for longer.
+FOLLOWED = [_followed("90%", 0.9), _followed("90%", 1.2), _followed("all:2:8", 1.2), _followed("2:4", 1.2)]
+FOLLOWED_LONG = [_followed("90%", 0.9), _followed("all:2:8", 0.9)]
+
 #: Methods that train all weights, with settings that suit this net.
 ALL_WEIGHTS = [
     Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
@@ -236,6 +247,8 @@ PLANS = {
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
     "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
     "shared, tried": Plan(SHARED_TRIED), "shared, long": Plan(SHARED_LONG, 4500, 3),
+    "followed": Plan(FOLLOWED), "followed, long": Plan(FOLLOWED_LONG, 4500, 3),
+    "followed, chosen": Plan([_followed("90%", 0.9), _followed("all:2:8", 0.9)], seeds=3),
     "exchange, even": Plan(EXCHANGE_TRIED[9:10], 4500, 3), "static, long": Plan(EXCHANGE_TRIED[:1], 4500, 3),
     "long, constant": Plan([replace(case, rate="constant") for case in LONG], 4500, 3),
     "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),
