@@ -57,7 +57,7 @@ def test_many_tokens_go_over_a_dense_copy(rows, cols, dtype, monkeypatch):
     dense = (torch.randn(rows, cols) * (torch.rand(rows, cols) < 0.5)).to(dtype)
     values, (bits, pos, sizes) = pack_bitmap(dense)
     assert torch.equal(bitmap_cuda.dense_of(values, bits, pos, rows, cols), dense)
-    x = torch.randn(40, cols).to(dtype)
+    x = torch.randn(70, cols).to(dtype)
     out = bitmap_cuda.KINDS.run(values, bits, pos, x, None, *sizes, 1)
     assert torch.equal(out, F.relu(F.linear(x, dense)))
 
@@ -79,4 +79,4 @@ def test_reasons(monkeypatch):
     x = torch.zeros(2, 8).half()
     assert bitmap_cuda.takes(x, x) is None
     assert "float16" in bitmap_cuda.takes(x, x.bfloat16())
-    assert "32 tokens" in bitmap_cuda.takes(x, torch.zeros(33, 8).half())
+    assert "64 tokens" in bitmap_cuda.takes(x, torch.zeros(65, 8).half())

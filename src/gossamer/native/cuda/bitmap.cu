@@ -1,38 +1,35 @@
-// y = act(x W' + bias) for a weight of any pattern, stored as bits and packed values, and up to 8 NT tokens: dense tensor
-// cores, sparse bytes.
+// y = act(x W' + bias) for a weight of any pattern, stored as codes and packed words, and up to 8 NT tokens: two planes of 2:4
+// on sparse tensor cores.
 //
-// A piece is 64 rows x 64 columns: 512 bytes of bits, and 128 bytes for each row of words (formats/levels/pieces.py). A block
-// has 64 rows at a time, every gridDim / CLUSTER-th of them, and a cluster of blocks shares the columns; its KW warps each
-// take every KW-th piece. A warp works alone: SLOTS slots of its own, filled by bulk copies, x by the copy engine, also for
-// the next rows while the sums of these are added up. It expands the bits and values of 16 x 16 elements in registers
-// (bitmap_decode.cuh), and multiplies by mma.m16n8k16.
+// A piece is 16 rows x 256 columns: 544 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
+// strip is 16 rows. All blocks have the same number of strips, up to one; a cluster of blocks shares the columns, and the
+// KW warps of a block take every KW-th piece. A warp works alone: it multiplies HIGH strips of the same 256 columns one after
+// the other, so that it reads x once, with SLOTS pieces and XS times 256 columns of x on their way. It tests the codes and
+// loads words straight into the registers (bitmap_decode.cuh), and multiplies both planes by mma.sp.m16n8k32.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 %: 78, 66, 54, 41 MB; 18.1, 15.3, 12.5, 9.4 us at 4.3 TB/s. Measured with
-// 8 tokens: 24.0, 22.6, 22.2, 21.7 us, where cuBLAS takes 30.0; 4096 x 14336: 22.7, 20.6, 20.2, 18.1 us, cuBLAS 31.9. Without the
-// decoder: 22.1, 19.2, 16.7, 14.5. By Nsight Compute no unit is saturated at 80 %: 1.6 instructions a cycle, L1 48 %, DRAM 39 %;
-// the processors are active for 73 % of the time, since 224 blocks are 1.7 for each of 132 of them.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 83, 72, 60, 46, 31 MB; 19.4, 16.7, 13.9, 10.8, 7.2 us at 4.3 TB/s.
+// A pair of steps takes some 75 instructions (for 8 tokens) and 28 cycles of shared memory: 33000 and 12000 for each processor,
+// 4.4 us at four instructions a cycle, 8.8 at two, and 6.8 us. 896 strips are 6.8 for each of 132 processors: 97 % of them are
+// busy, for 256 strips too.
 //
-// What was tried: 9 to 13 warps were slower than 8 (23.7 us for 22.2 at 70 %), because some are idle in the last round; 16 as fast
-// as 8; three slots no faster than two (26.2 us for 24.2 at 50 %: fewer warps fit).
-//
-// Macros: ELEMENT, NT, KW, SLOTS, SETS (copies of the sums: KW / SETS warps add to the same one), CLUSTER, ACT. On sm_80:
-// cp.async for all copies, no clusters.
+// Macros: ELEMENT, NT, KW, SLOTS, XS, HIGH, SETS (copies of the sums: KW / SETS warps add to the same one), CLUSTER, ONCE (1: all
+// strips of a block are multiplied at once), ACT. On sm_80: cp.async for all copies, no clusters.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
 
+#ifndef HALVES
+#define HALVES 2  // of a piece: loop turns of 128 columns each; 1 has all in one turn
+#endif
 #define THREADS (32 * KW)
-constexpr int X_BYTES = NT * 1024, LINE = Lines<64>::LINE;
-constexpr int SMEM_X = 0;                                       // SLOTS a warp, each 128-byte swizzled
-constexpr int SMEM_TABLE = KW * SLOTS * X_BYTES;
-constexpr int SMEM_SUMS = SMEM_TABLE + TABLE;
-constexpr int SMEM_BAR = SMEM_SUMS + SETS * NT * 8 * LINE * 4;  // SLOTS a warp
-constexpr int SMEM_W = (SMEM_BAR + KW * SLOTS * 8 + 127) / 128 * 128;  // SLOTS a warp: bits, values
+#define ROWS (16 * HIGH)
+constexpr int BOX = NT * 1024, X_BYTES = 4 * BOX, LINE = Lines<ROWS>::LINE;  // BOX: 64 columns of x, 128-byte swizzled
+constexpr int SMEM_W = KW * XS * X_BYTES;  // after x: SLOTS pieces a warp
 
 struct Problem {
   const char* values;
   const char* bits;
-  const int* pos;          // where the values of each piece begin, in rows of 128 bytes
+  const int* pos;          // where the words of each piece begin, in rows of 128 bytes
   const char* x;           // token-major
   char* y;                 // token-major
   const Element* bias;
@@ -40,56 +37,63 @@ struct Problem {
   const float* token_scale;
   int rows, k, tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int slot;                // bytes of a slot: bits, the most values of a piece, and a row that is read in vain
+  int slot;                // bytes of a slot: codes, and the most words of a piece
 };
 
 struct alignas(64) Map {  // of x, for the copy engine
   unsigned long long opaque[16];
 };
 
-// The pieces of a warp, SLOTS ahead: of steps `begin`, `begin` + KW ... of every block of 64 rows that is this one's.
+// What a warp asks for: pieces and columns of x, ahead of the products.
 struct Stream {
   const Problem& p;
   const Map& map;
   unsigned smem, warp, lane;
-  int begin, end;     // steps
-  int block, blocks, stride;
-  int next;           // the step to ask for next, of `block`
-  int from, to;       // where its values begin and end
+  int begin, end;        // steps of this block
+  int strip0, strips;    // the first strip of those that are asked for at once, and the end of the block's
+  int step, strip;       // to ask for next
+  int x_strip0, x_step;  // of x, to ask for next
+  int from, to;          // where the words of the next piece begin and end
 
-  __device__ __forceinline__ unsigned x(int slot) const { return smem + SMEM_X + (warp * SLOTS + slot) * X_BYTES; }
+  __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp * XS + slot) * X_BYTES; }
   __device__ __forceinline__ unsigned bits(int slot) const { return smem + SMEM_W + (warp * SLOTS + slot) * p.slot; }
-  __device__ __forceinline__ unsigned bar(int slot) const { return smem + SMEM_BAR + (warp * SLOTS + slot) * 8; }
-  __device__ __forceinline__ long long piece() const { return (long long)block * p.steps + next; }
+  __device__ __forceinline__ unsigned bars() const { return smem + SMEM_W + KW * SLOTS * p.slot + warp * (SLOTS + XS) * 8; }
+  __device__ __forceinline__ unsigned bar(int slot) const { return bars() + slot * 8; }
+  __device__ __forceinline__ unsigned x_bar(int slot) const { return bars() + (SLOTS + slot) * 8; }
+  __device__ __forceinline__ long long piece() const { return (long long)(strip0 + strip) * p.steps + step; }
+
+  __device__ __forceinline__ void init_bars() const {
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0)
+      for (int i = 0; i < SLOTS + XS; ++i) init_bar(bar(i), 1);
+    fence_bars();
+    __syncwarp();
+#endif
+  }
 
   __device__ __forceinline__ void look_ahead() {
-    if (next >= end) block += stride, next = begin;
-    if (next >= end) block = blocks;  // a warp without a piece
-    if (block < blocks) from = __ldg(p.pos + piece()), to = __ldg(p.pos + piece() + 1);
+    if (strip == HIGH || strip0 + strip >= strips) strip = 0, step += KW;
+    if (step >= end) step = begin, strip0 += HIGH;
+    if (begin >= end) strip0 = strips;  // a warp without a piece
+    if (strip0 < strips) from = __ldg(p.pos + piece()), to = __ldg(p.pos + piece() + 1);
   }
 
   __device__ __forceinline__ void fetch(int slot) {
-    if (block < blocks) {
-      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS - ROW);  // more than there is room for is not read
+    if (strip0 < strips) {
+      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
       const char* const bits_at = p.bits + piece() * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
       if (lane == 0) {
-        expect_tx(bar(slot), PIECE_BITS + bytes + p.tokens * 128);
+        expect_tx(bar(slot), PIECE_BITS + bytes);
         bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
         if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
-        tensor_load(x(slot), &map, next * 64, 0, bar(slot));
       }
 #else
       for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, bits_at + i, 16);
       for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, values_at + i, 16);
-      for (int i = lane; i < NT * 64; i += 32) {
-        int token = i >> 3, chunk = i & 7, left = token < p.tokens ? clamp16((p.k - next * 64 - chunk * 8) * 2) : 0;
-        const char* at = p.x + (long long)token * p.ldx + next * 128 + chunk * 16;
-        copy16<false>(x(slot) + token * 128 + ((chunk ^ (token & 7)) << 4), left ? at : p.x, left);
-      }
 #endif
-      next += KW;
+      ++strip;
       look_ahead();
     }
 #if __CUDA_ARCH__ < 900
@@ -97,7 +101,28 @@ struct Stream {
 #endif
   }
 
-  __device__ __forceinline__ void arrived(int slot, int phase) {
+  // The next 256 columns of x.
+  __device__ __forceinline__ void fetch_x(int slot) {
+    if (begin >= end || x_strip0 >= strips) return;
+    const int col0 = x_step * 256;
+    x_step += KW;
+    if (x_step >= end) x_step = begin, x_strip0 += HIGH;
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+      expect_tx(x_bar(slot), 4 * p.tokens * 128);
+      for (int box = 0; box < 4; ++box) tensor_load(x(slot) + box * BOX, &map, col0 + box * 64, 0, x_bar(slot));
+    }
+#else
+    for (int i = lane; i < NT * 256; i += 32) {
+      const int token = i >> 5, box = i >> 3 & 3, chunk = i & 7, col = col0 + box * 64 + chunk * 8;
+      const int left = token < p.tokens ? clamp16((p.k - col) * 2) : 0;
+      const char* at = p.x + (long long)token * p.ldx + col * 2;
+      copy16<false>(x(slot) + box * BOX + token * 128 + ((chunk ^ (token & 7)) << 4), left ? at : p.x, left);
+    }
+#endif
+  }
+
+  __device__ __forceinline__ void arrived(int slot, int phase) const {
 #if __CUDA_ARCH__ >= 900
     wait(bar(slot), phase);
 #else
@@ -106,47 +131,75 @@ struct Stream {
 #endif
   }
 
-  __device__ __forceinline__ void done(int slot) {
+  __device__ __forceinline__ void x_arrived(int slot, int phase) const {
+#if __CUDA_ARCH__ >= 900
+    wait(x_bar(slot), phase);
+#else
+    wait_for_copies();
+    __syncwarp();
+#endif
+  }
+
+  static __device__ __forceinline__ void done() {  // a slot is free
 #if __CUDA_ARCH__ >= 900
     fence_async();
 #endif
     __syncwarp();
-    fetch(slot);
   }
 };
 
-__device__ __forceinline__ void multiply(float (&sum)[4][NT][4], Decoder decoder, unsigned x, unsigned bits, int lane) {
+// One of two halves, or a whole piece.
+template <int PAIRS>
+__device__ __forceinline__ void multiply(float (&sum)[NT][4], const Exchange& exchange, unsigned& at, unsigned bits, unsigned x) {
+  unsigned codes[PAIRS], own[PAIRS];
 #pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const unsigned word = lds32(bits + s * 128 + lane * 4);
-    unsigned b[NT][2];
+  for (int pair = 0; pair < PAIRS; ++pair) own[pair] = exchange(codes[pair] = lds32(bits + pair * 128));
 #pragma unroll
-    for (int tile = 0; tile < NT; tile += 2) {  // two times 8 tokens, of which the last may not be there
-      unsigned r[4];
-      int token = (NT == 1 ? 0 : tile + (lane >> 4)) * 8 + (lane & 7), chunk = s * 2 + (lane >> 3 & 1);
-      ldmatrix(r, x + token * 128 + ((chunk ^ (token & 7)) << 4));
-      b[tile][0] = r[0], b[tile][1] = r[1];
-      if (tile + 1 < NT) b[tile + 1][0] = r[2], b[tile + 1][1] = r[3];
-    }
+  for (int pair = 0; pair < PAIRS; ++pair) {
+    const unsigned meta = metadata(codes[pair]), first = first_plane(own[pair]);
+    unsigned a[2][2][4];
+    decode<0>(a[0], at, own[pair], first);
+    decode<1>(a[1], at, own[pair], first);
 #pragma unroll
-    for (int strip = 0; strip < 4; ++strip) {
-      unsigned a[4];
-      decoder.decode(a, word, strip);
-#pragma unroll
-      for (int tile = 0; tile < NT; ++tile) mma(sum[strip][tile], a, b[tile][0], b[tile][1]);
+    for (int tile = 0; tile < NT; ++tile) {
+      unsigned b[2][4];
+      ldmatrix(b[0], x + pair * BOX + tile * 1024);
+      ldmatrix(b[1], (x ^ 64) + pair * BOX + tile * 1024);
+      mma_sp<0>(sum[tile], {a[0][0][0], a[0][0][1], a[0][0][2], a[0][0][3]}, b[0], meta);
+      mma_sp<0>(sum[tile], {a[0][1][0], a[0][1][1], a[0][1][2], a[0][1][3]}, b[0], SECOND);
+      mma_sp<1>(sum[tile], {a[1][0][0], a[1][0][1], a[1][0][2], a[1][0][3]}, b[1], meta);
+      mma_sp<1>(sum[tile], {a[1][1][0], a[1][1][1], a[1][1][2], a[1][1][3]}, b[1], SECOND);
     }
   }
 }
 
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], const Exchange& exchange, unsigned bits, unsigned x, int lane) {
+  const int next = lds8(bits + 512 + lane);
+  unsigned at = bits + PIECE_BITS + lane * 4;
+  bits += lane * 4, x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
+#if HALVES == 1
+  multiply<2>(sum, exchange, at, bits, x);
+  at = __shfl_sync(0xffffffff, at, next);
+  multiply<2>(sum, exchange, at, bits + 256, x + 2 * BOX);
+#else
+#pragma unroll 1
+  for (int half = 0; half < 2; ++half) {
+    if (half) at = __shfl_sync(0xffffffff, at, next);
+    multiply<2>(sum, exchange, at, bits + half * 256, x + half * 2 * BOX);
+  }
+#endif
+}
+
 // Sums of a warp into shared memory: SETS of them, and warps with the same one take turns.
-__device__ __forceinline__ void keep(const float (&sum)[4][NT][4], float* sums, int warp, int lane) {
+__device__ __forceinline__ void keep(const float (&sum)[HIGH][NT][4], float* sums, int warp, int lane) {
   const int g = lane >> 2, t = lane & 3;
   sums += warp % SETS * NT * 8 * LINE;
+#pragma unroll 1
   for (int turn = 0; turn < (KW + SETS - 1) / SETS; ++turn) {
     __syncthreads();
     if (turn != warp / SETS) continue;
 #pragma unroll
-    for (int strip = 0; strip < 4; ++strip)
+    for (int strip = 0; strip < HIGH; ++strip)
 #pragma unroll
       for (int tile = 0; tile < NT; ++tile)
 #pragma unroll
@@ -167,33 +220,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
   const int begin = p.steps * rank / CLUSTER + warp, end = p.steps * (rank + 1) / CLUSTER;
-  const int first = blockIdx.x / CLUSTER, blocks = (p.rows + 63) / 64, stride = gridDim.x / CLUSTER;
-  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first, blocks, stride, begin};
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0)
-    for (int slot = 0; slot < SLOTS; ++slot) init_bar(w.bar(slot), 1);
-  fence_bars();
-  __syncwarp();
-#endif
+  const int all = (p.rows + 15) / 16, groups = gridDim.x / CLUSTER, group = blockIdx.x / CLUSTER;
+  const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
+  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first, strips, begin, 0, first, begin};
+  w.init_bars();
   after_the_kernel_before();
   w.look_ahead();
+  for (int i = 0; i < XS; ++i) w.fetch_x(i);
   for (int slot = 0; slot < SLOTS; ++slot) w.fetch(slot);
-  write_table(smem + SMEM_TABLE, threadIdx.x, THREADS);  // while the first pieces are on their way
-  __syncthreads();
-  int slot = 0, phase = 0;
+  const Exchange exchange(lane);
+  const int sums_at = ONCE ? 0 : (int)(SMEM_W + KW * SLOTS * p.slot + KW * (SLOTS + XS) * 8 + 15) / 16 * 16;
+  float* const sums = (float*)(memory + sums_at);
+  Problem mine = p;
+  mine.rows = min(p.rows, strips * 16);
+  int slot = 0, phase = 0, x_slot = 0, x_phase = 0;
 #pragma unroll 1
-  for (int block = first; block < blocks; block += stride) {
-    const AddUp<64, NT * 8, SETS, THREADS, CLUSTER> add_up(p, block * 64, rank);
-    float sum[4][NT][4] = {};
+  for (int strip0 = first; strip0 < strips; strip0 += HIGH) {
+    const AddUp<ROWS, NT * 8, SETS, THREADS, CLUSTER> add_up(mine, strip0 * 16, rank);
+    float sum[HIGH][NT][4] = {};
 #pragma unroll 1
     for (int step = begin; step < end; step += KW) {
-      w.arrived(slot, phase);
-      multiply(sum, Decoder(smem + SMEM_TABLE, w.bits(slot) + PIECE_BITS, lane), w.x(slot), w.bits(slot), lane);
-      w.done(slot);
-      if (++slot == SLOTS) slot = 0, phase ^= 1;
+      w.x_arrived(x_slot, x_phase);
+#pragma unroll
+      for (int strip = 0; strip < HIGH; ++strip) {
+        if (strip0 + strip >= strips) break;
+        w.arrived(slot, phase);
+        multiply_piece(sum[strip], exchange, w.bits(slot), w.x(x_slot), lane);
+        w.done();
+        if (strip == HIGH - 1 || strip0 + strip + 1 == strips) w.fetch_x(x_slot);  // it is not needed any more
+        w.fetch(slot);
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+      }
+      if (++x_slot == XS) x_slot = 0, x_phase ^= 1;
     }
-    float* const sums = (float*)(memory + SMEM_SUMS);
     keep(sum, sums, warp, lane);
-    add_up.run(p, smem + SMEM_SUMS, sums);
+    add_up.run(mine, smem + sums_at, sums);
   }
 }
