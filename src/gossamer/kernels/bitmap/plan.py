@@ -10,8 +10,9 @@ from gossamer.kernels.vnm.plan import SHARED, Launch
 TOKENS = 64
 _BITS = 544  # bytes of a piece's codes
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have
-_SUMS = 112  # registers of a thread for sums, at most
+_SUMS = 128  # registers of a thread for sums, at most
 _HIGH = 12  # strips at once, at most: each is code of its own
+_WARPS = (8, 7, 9, 6, 10, 11, 5, 12, 4, 3, 2, 1)  # of a block, the best first
 _MOST_SLOTS = 6  # of a warp: pieces that are on their way
 
 
@@ -20,19 +21,22 @@ class Shape(NamedTuple):
 
     groups: int  # of blocks: each has its own strips
     cluster: int  # blocks of a group, which share the columns
+    team: int  # warps that share columns of x, each with its own strips
     high: int  # strips that a warp multiplies one after the other, for the same columns of x
     once: bool  # all strips of a block are multiplied at once
 
 
-def shape(rows: int, cols: int, eights: int, new: bool, processors: int) -> Shape:
+def shape(rows: int, cols: int, eights: int, new: bool, processors: int, team: int | None = None) -> Shape:
     """Return how a weight is divided among blocks.
 
     Examples
     --------
     >>> shape(14336, 4096, 1, True, 132)
-    Shape(groups=132, cluster=1, high=7, once=True)
+    Shape(groups=132, cluster=1, team=1, high=7, once=True)
+    >>> shape(14336, 4096, 8, True, 132)
+    Shape(groups=132, cluster=1, team=2, high=4, once=True)
     >>> shape(1024, 4096, 1, True, 132)
-    Shape(groups=64, cluster=2, high=1, once=True)
+    Shape(groups=64, cluster=2, team=1, high=1, once=True)
     """
     strips, steps = -(-rows // 16), -(-cols // 256)
 
@@ -40,10 +44,16 @@ def shape(rows: int, cols: int, eights: int, new: bool, processors: int) -> Shap
         return -(-strips // max(processors // cluster, 1))
 
     cluster = 2 if new and steps >= 8 and each(2) < 1.9 * each(1) and processors > 1 else 1
+    return divided(strips, cluster, eights, processors, team or (2 if new and eights > 2 and each(cluster) > 1 else 1))
+
+
+def divided(strips: int, cluster: int, eights: int, processors: int, team: int) -> Shape:
+    """Return the shape for clusters and teams of these sizes."""
     groups = min(strips, max(processors // cluster, 1))
-    most = min(_SUMS // (4 * eights), _HIGH)
-    passes = -(-each(cluster) // most)
-    return Shape(groups, cluster, -(-each(cluster) // passes), passes == 1)
+    most = min(_SUMS // (4 * eights), _HIGH) * team
+    each = -(-strips // groups)
+    passes = -(-each // most)
+    return Shape(groups, cluster, team, -(-each // (passes * team)), passes == 1)
 
 
 def product(
@@ -57,44 +67,52 @@ def product(
     new = capability >= (9, 0)
     eights = next(n for n in (1, 2, 4, 8) if n * 8 >= tokens)
     made = shape(rows, cols, eights, new, processors)
-    steps = -(-cols // 256 // made.cluster) if cols > 256 else 1
-    return launch(eights, most, new, element, activation, made, *_memory(eights, most, new, made, steps))
+    steps = -(-cols // (256 * made.cluster))
+    return launch(eights, most, element, activation, made, _memory(eights, most, new, made, steps), new)
+
+
+class Memory(NamedTuple):
+    """How a block uses its shared memory."""
+
+    warps: int
+    slots: int  # of a warp, for pieces
+    ahead: int  # slots of a team, for x
+    sets: int  # copies of the sums
 
 
 def launch(
-    eights: int, most: int, new: bool, element: int, activation: int, made: Shape, warps: int, slots: int, ahead: int,
-    sets: int, halves: int = 2,
-) -> Launch:  # fmt: skip
-    """Return a launch by its numbers of warps, of slots for pieces and for x of each, and of copies of the sums."""
+    eights: int, most: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool, halves: int = 2
+) -> Launch:
+    """Return a launch by its numbers."""
     macros = {
-        "ELEMENT": element, "NT": eights, "KW": warps, "SLOTS": slots, "XS": ahead, "HIGH": made.high, "SETS": sets,
-        "CLUSTER": made.cluster, "ONCE": int(made.once), "HALVES": halves, "ACT": activation,
+        "ELEMENT": element, "NT": eights, "KW": memory.warps, "TEAM": made.team, "SLOTS": memory.slots,
+        "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster, "ONCE": int(made.once),
+        "HALVES": halves, "ACT": activation,
     }  # fmt: skip
-    grid = (made.groups * made.cluster, 1, 1)
-    shared = bytes_of(eights, most, made, warps, slots, ahead, sets)
-    return Launch("bitmap.cu", "bitmap", macros, grid, 32 * warps, shared, chained=new)
+    grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, most, made, memory)
+    return Launch("bitmap.cu", "bitmap", macros, grid, 32 * memory.warps, shared, chained=chained)
 
 
-def bytes_of(eights: int, most: int, made: Shape, warps: int, slots: int, ahead: int, sets: int) -> int:
+def bytes_of(eights: int, most: int, made: Shape, memory: Memory) -> int:
     """Return the bytes of shared memory that a block needs."""
-    pieces = warps * (ahead * (eights * 4096 + 8) + slots * (slot_bytes(most) + 8))
-    sums = sets * eights * 8 * (16 * made.high + 4) * 4
+    x = memory.warps // made.team * memory.ahead * (eights * 4096 + 16)
+    pieces = x + memory.warps * memory.slots * (slot_bytes(most) + 8)
+    sums = memory.sets * eights * 8 * (16 * made.high * made.team + 4) * 4
     return max(pieces, sums) if made.once else -(-pieces // 16) * 16 + sums
 
 
-def _memory(eights: int, most: int, new: bool, made: Shape, steps: int) -> tuple[int, int, int, int]:
-    """Return warps, slots for pieces and for x of each, and copies of the sums."""
+def _memory(eights: int, most: int, new: bool, made: Shape, steps: int) -> Memory:
+    """Return the most slots for the number of warps that leaves the fewest idle."""
     room = SHARED if new else _OTHERS
-    rounds = [(warps, -(-steps // warps)) for warps in (8, 7, 9, 6, 10, 11, 5, 12, 4, 3, 2, 1) if 8 * warps >= made.high]
-    rounds.sort(key=lambda found: found[0] * found[1])  # idle warps are last
-    for slots, ahead, low in ((2, 2, 6), (2, 1, 4), (2, 1, 1), (1, 1, 1)):
-        for warps, turns in rounds:
-            tried = (warps, slots, min(ahead, turns), warps if made.once else 1)
-            if warps < min(low, steps) or bytes_of(eights, most, made, *tried) > room:
-                continue
-            while tried[1] < _MOST_SLOTS and bytes_of(eights, most, made, warps, tried[1] + 1, *tried[2:]) <= room:
-                tried = (warps, tried[1] + 1, *tried[2:])
-            return tried
+    counts = [n for n in _WARPS if n % made.team == 0 and 8 * n >= made.high * made.team]
+    counts.sort(key=lambda n: n // made.team * -(-steps // (n // made.team)))  # those that leave warps idle are last
+    for ahead, low in ((2, 6), (1, 4), (1, 1)):
+        for warps in counts:
+            teams = warps // made.team
+            tried = Memory(warps, 1, min(ahead, -(-steps // teams)), teams if made.once else 1)
+            fitting = [n for n in range(2, _MOST_SLOTS + 1) if bytes_of(eights, most, made, tried._replace(slots=n)) <= room]
+            if fitting and teams * made.team >= min(low, steps):
+                return tried._replace(slots=fitting[-1])
     raise AssertionError(f"{eights} x 8 tokens do not fit")
 
 

@@ -3,8 +3,8 @@
 //
 // A piece is 16 rows x 256 columns: 544 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
 // strip is 16 rows. All blocks have the same number of strips, up to one; a cluster of blocks shares the columns, and the
-// KW warps of a block take every KW-th piece. A warp works alone: it multiplies HIGH strips of the same 256 columns one after
-// the other, so that it reads x once, with SLOTS pieces and XS times 256 columns of x on their way. It tests the codes and
+// TEAMS = KW / TEAM teams of warps take every TEAMS-th piece. A team shares 256 columns of x; each of its warps multiplies HIGH
+// strips one after the other, with SLOTS pieces and XS times the columns of x on their way. It tests the codes and
 // loads words straight into the registers (bitmap_decode.cuh), and multiplies both planes by mma.sp.m16n8k32.
 //
 // Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 83, 72, 60, 46, 31 MB; 19.4, 16.7, 13.9, 10.8, 7.2 us at 4.3 TB/s.
@@ -12,7 +12,7 @@
 // 4.4 us at four instructions a cycle, 8.8 at two, and 6.8 us. 896 strips are 6.8 for each of 132 processors: 97 % of them are
 // busy, for 256 strips too.
 //
-// Macros: ELEMENT, NT, KW, SLOTS, XS, HIGH, SETS (copies of the sums: KW / SETS warps add to the same one), CLUSTER, ONCE (1: all
+// Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums: TEAMS / SETS teams add to the same one), CLUSTER, ONCE (1: all
 // strips of a block are multiplied at once), ACT. On sm_80: cp.async for all copies, no clusters.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
@@ -22,9 +22,10 @@
 #define HALVES 2  // of a piece: loop turns of 128 columns each; 1 has all in one turn
 #endif
 #define THREADS (32 * KW)
-#define ROWS (16 * HIGH)
+#define TEAMS (KW / TEAM)
+#define ROWS (16 * HIGH * TEAM)
 constexpr int BOX = NT * 1024, X_BYTES = 4 * BOX, LINE = Lines<ROWS>::LINE;  // BOX: 64 columns of x, 128-byte swizzled
-constexpr int SMEM_W = KW * XS * X_BYTES;  // after x: SLOTS pieces a warp
+constexpr int SMEM_W = TEAMS * XS * X_BYTES;  // after x: SLOTS pieces a warp
 
 struct Problem {
   const char* values;
@@ -44,7 +45,7 @@ struct alignas(64) Map {  // of x, for the copy engine
   unsigned long long opaque[16];
 };
 
-// What a warp asks for: pieces and columns of x, ahead of the products.
+// What a warp asks for: pieces, and columns of x for its team, ahead of the products.
 struct Stream {
   const Problem& p;
   const Map& map;
@@ -55,25 +56,32 @@ struct Stream {
   int x_strip0, x_step;  // of x, to ask for next
   int from, to;          // where the words of the next piece begin and end
 
-  __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp * XS + slot) * X_BYTES; }
+  __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp / TEAM * XS + slot) * X_BYTES; }
   __device__ __forceinline__ unsigned bits(int slot) const { return smem + SMEM_W + (warp * SLOTS + slot) * p.slot; }
-  __device__ __forceinline__ unsigned bars() const { return smem + SMEM_W + KW * SLOTS * p.slot + warp * (SLOTS + XS) * 8; }
-  __device__ __forceinline__ unsigned bar(int slot) const { return bars() + slot * 8; }
-  __device__ __forceinline__ unsigned x_bar(int slot) const { return bars() + (SLOTS + slot) * 8; }
+  __device__ __forceinline__ unsigned bars() const { return smem + SMEM_W + KW * SLOTS * p.slot; }
+  __device__ __forceinline__ unsigned bar(int slot) const { return bars() + (warp * SLOTS + slot) * 8; }
+  __device__ __forceinline__ unsigned x_bar(int slot) const { return bars() + (KW * SLOTS + warp / TEAM * 2 * XS + slot) * 8; }
+  __device__ __forceinline__ unsigned x_free(int slot) const { return x_bar(XS + slot); }
+  __device__ __forceinline__ bool leads() const { return warp % TEAM == 0; }
   __device__ __forceinline__ long long piece() const { return (long long)(strip0 + strip) * p.steps + step; }
 
   __device__ __forceinline__ void init_bars() const {
 #if __CUDA_ARCH__ >= 900
-    if (lane == 0)
-      for (int i = 0; i < SLOTS + XS; ++i) init_bar(bar(i), 1);
+    if (lane == 0) {
+      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), 1);
+      for (int i = 0; leads() && i < XS; ++i) init_bar(x_bar(i), 1), init_bar(x_free(i), TEAM);
+    }
     fence_bars();
-    __syncwarp();
+    if (TEAM > 1)
+      __syncthreads();
+    else
+      __syncwarp();
 #endif
   }
 
   __device__ __forceinline__ void look_ahead() {
-    if (strip == HIGH || strip0 + strip >= strips) strip = 0, step += KW;
-    if (step >= end) step = begin, strip0 += HIGH;
+    if (strip == HIGH || strip0 + strip >= strips) strip = 0, step += TEAMS;
+    if (step >= end) step = begin, strip0 += HIGH * TEAM;
     if (begin >= end) strip0 = strips;  // a warp without a piece
     if (strip0 < strips) from = __ldg(p.pos + piece()), to = __ldg(p.pos + piece() + 1);
   }
@@ -103,10 +111,10 @@ struct Stream {
 
   // The next 256 columns of x.
   __device__ __forceinline__ void fetch_x(int slot) {
-    if (begin >= end || x_strip0 >= strips) return;
+    if (!leads() || begin >= end || x_strip0 >= strips) return;
     const int col0 = x_step * 256;
-    x_step += KW;
-    if (x_step >= end) x_step = begin, x_strip0 += HIGH;
+    x_step += TEAMS;
+    if (x_step >= end) x_step = begin, x_strip0 += HIGH * TEAM;
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       expect_tx(x_bar(slot), 4 * p.tokens * 128);
@@ -138,6 +146,17 @@ struct Stream {
     wait_for_copies();
     __syncwarp();
 #endif
+  }
+
+  // The warp has read its x: the team's leader asks for more once all have.
+  __device__ __forceinline__ void x_done(int slot, [[maybe_unused]] int phase) {
+#if __CUDA_ARCH__ >= 900
+    if (TEAM > 1) {
+      if (lane == 0) arrive(x_free(slot));
+      if (leads()) wait(x_free(slot), phase);
+    }
+#endif
+    fetch_x(slot);
   }
 
   static __device__ __forceinline__ void done() {  // a slot is free
@@ -190,14 +209,15 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], const Exchan
 #endif
 }
 
-// Sums of a warp into shared memory: SETS of them, and warps with the same one take turns.
+// Sums of a warp into shared memory: SETS of them, and teams with the same one take turns.
 __device__ __forceinline__ void keep(const float (&sum)[HIGH][NT][4], float* sums, int warp, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  sums += warp % SETS * NT * 8 * LINE;
+  const int team = warp / TEAM;
+  sums += team % SETS * NT * 8 * LINE + warp % TEAM * HIGH * 16;
 #pragma unroll 1
-  for (int turn = 0; turn < (KW + SETS - 1) / SETS; ++turn) {
+  for (int turn = 0; turn < (TEAMS + SETS - 1) / SETS; ++turn) {
     __syncthreads();
-    if (turn != warp / SETS) continue;
+    if (turn != team / SETS) continue;
 #pragma unroll
     for (int strip = 0; strip < HIGH; ++strip)
 #pragma unroll
@@ -219,38 +239,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
-  const int begin = p.steps * rank / CLUSTER + warp, end = p.steps * (rank + 1) / CLUSTER;
+  const int begin = p.steps * rank / CLUSTER + warp / TEAM, end = p.steps * (rank + 1) / CLUSTER;
   const int all = (p.rows + 15) / 16, groups = gridDim.x / CLUSTER, group = blockIdx.x / CLUSTER;
   const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
-  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first, strips, begin, 0, first, begin};
+  const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
+  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, begin, 0, first, begin};
   w.init_bars();
   after_the_kernel_before();
   w.look_ahead();
   for (int i = 0; i < XS; ++i) w.fetch_x(i);
   for (int slot = 0; slot < SLOTS; ++slot) w.fetch(slot);
   const Exchange exchange(lane);
-  const int sums_at = ONCE ? 0 : (int)(SMEM_W + KW * SLOTS * p.slot + KW * (SLOTS + XS) * 8 + 15) / 16 * 16;
+  const int sums_at = ONCE ? 0 : (int)(SMEM_W + KW * SLOTS * p.slot + (KW * SLOTS + 2 * TEAMS * XS) * 8 + 15) / 16 * 16;
   float* const sums = (float*)(memory + sums_at);
   Problem mine = p;
   mine.rows = min(p.rows, strips * 16);
   int slot = 0, phase = 0, x_slot = 0, x_phase = 0;
 #pragma unroll 1
-  for (int strip0 = first; strip0 < strips; strip0 += HIGH) {
+  for (int strip0 = first; strip0 < strips; strip0 += HIGH * TEAM) {
     const AddUp<ROWS, NT * 8, SETS, THREADS, CLUSTER> add_up(mine, strip0 * 16, rank);
     float sum[HIGH][NT][4] = {};
 #pragma unroll 1
-    for (int step = begin; step < end; step += KW) {
+    for (int step = begin; step < end; step += TEAMS) {
       w.x_arrived(x_slot, x_phase);
 #pragma unroll
       for (int strip = 0; strip < HIGH; ++strip) {
-        if (strip0 + strip >= strips) break;
+        if (strip0 + part + strip >= strips) break;
         w.arrived(slot, phase);
         multiply_piece(sum[strip], exchange, w.bits(slot), w.x(x_slot), lane);
         w.done();
-        if (strip == HIGH - 1 || strip0 + strip + 1 == strips) w.fetch_x(x_slot);  // it is not needed any more
         w.fetch(slot);
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
+      w.x_done(x_slot, x_phase);
       if (++x_slot == XS) x_slot = 0, x_phase ^= 1;
     }
     keep(sum, sums, warp, lane);
