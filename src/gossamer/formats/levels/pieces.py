@@ -1,35 +1,34 @@
-"""The level of packed bitmaps: four bits for each group of four columns, and words in the order of tensor cores.
+"""The level of packed bitmaps: codes of four columns each, and words of two values in the order of tensor cores.
 
-A parent is a strip of 16 rows, its columns come in pieces of 256. A group of four neighbours has at most four kept
-values, so a piece is the sum of two planes that ``mma.sp.m16n8k32`` takes, with two values of each group in each. What a
-thread needs of a group and a plane is one word of two values, or nothing:
+A parent is a strip of 16 rows; its columns come in pieces of 256. A group of four neighbours has at most four kept
+values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. A thread
+needs one word of two values of a group and a plane, or nothing:
 
-===============================  ==========  ===========  ===========================
-kept                             words       first plane  second plane
-===============================  ==========  ===========  ===========================
-nothing                          0           -            -
-0, 1 or both                     1           0, 1         -
-0 or 1, and 2 or 3               1           both         -
-2, 3 or both                     1           -            2, 3
-three or four                    2           0, 1         2, 3
-===============================  ==========  ===========  ===========================
+=======================  =====  ===========  ============
+kept places              words  first plane  second plane
+=======================  =====  ===========  ============
+none                     0
+0, 1 or both             1      0, 1
+0 or 1, and 2 or 3       1      both
+2, 3 or both             1                   2, 3
+three or four            2      0, 1         2, 3
+=======================  =====  ===========  ============
 
-With row = 8 high + low and column = 64 pair + 32 step + 16 upper + 4 t + place in a piece, lane 4 low + t has the group,
-the 2 (2 step + upper) + high-th of its eight of a pair. ``bits`` has 136 words for each piece. 128 are codes of
-the groups, at (pair, lane 4 low + 2 step + upper), four bits at 4 (4 high + t): nearly the metadata of the hardware, in
-its order. The last eight are bytes, one for each lane: see below.
+With row = 8 high + low and column = 64 pair + 32 step + 16 upper + 4 t + place in a piece, the group belongs to lane
+4 low + t, which has eight of a pair, in the order (step, upper, high). ``bits`` has 136 words for each piece. The first
+128 are codes of groups, at (pair, lane 4 low + 2 step + upper), four bits at 4 (4 high + t): in the order of the
+hardware's metadata. The last eight have a byte for each lane, see below.
 
-Each lane has its own stream of words through the groups of a piece. Word n of the 32 columns of streams makes row n of the
-piece, 64 values: no two lanes ever read the same bank of shared memory. The length of streams differs, but little of
-it is padding: after half of the groups lanes change columns. The lane with the longest second half goes on where the
-shortest first half ended, and so on; a lane's byte is the column it goes on in. ``pos`` holds the row at which each piece
-begins.
+Each lane has a stream of words through the groups of a piece. Word n of the 32 columns of streams makes row n of the
+piece, 64 values: no two lanes ever read the same bank of shared memory. Streams differ in length. To need little
+padding, lanes change columns after half of the groups: the lane with the longest second half continues where the
+shortest first half ended, and so on. A lane's byte is the column in which it continues. ``pos`` holds the row at which
+each piece begins.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -44,8 +43,8 @@ ALIGN = 64  # values of a row: a word for each of 32 lanes
 WORDS = 136  # of a piece
 _CODES = 128  # words of codes
 _GROUPS = 32  # of a lane
-#: By what is kept of a group (bit n: place n). Bit 1: more than two, or nothing but places 2 and 3; else, if bit 3 is set, bit
-#: 0 is the first place and bits 2 and 3 the second one, as in the hardware's metadata.
+#: By what is kept of a group (bit n: place n). Bit 1 is set if more than two are kept, or only places 2 and 3. If it is
+#: not and bit 3 is, bit 0 is the first place and bits 2 and 3 are the second one, as in the hardware's metadata.
 CODES = (0b0000, 0b0001, 0b0101, 0b0100, 0b0010, 0b1000, 0b1001, 0b0011, 0b0110, 0b1100, 0b1101, 0b0111, 0b1010, 0b1011,
          0b1111, 0b1110)  # fmt: skip
 
@@ -94,7 +93,7 @@ class Pieces(Level):
         width = size // TILE
         pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
         bit = torch.arange(4, dtype=torch.uint8, device=device)
-        key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
+        key = (groups.reshape(-1, 1) >> bit & 1).reshape(-1).nonzero().view(-1)
         position = _streams(groups, change).position(key, pos)
         piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
         across = max(width // WIDTH, 1)
@@ -131,7 +130,7 @@ class _Streams(NamedTuple):
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
         """Where the values of these positions are, given by their number in the order of the groups."""
         group = key // 4
-        slot = _table(key.device).slot[self.groups.view(-1)[group].long(), key % 4]
+        slot = _table(key.device).slot[self.groups.reshape(-1)[group].long(), key % 4]
         row = self.row.view(-1)[group] + slot // 2 + pos[key // PIECE].long()
         return row * ALIGN + self.column.view(-1)[group] * 2 + slot % 2
 
@@ -173,7 +172,6 @@ class _Table(NamedTuple):
     kept: Tensor  # [16], by code
 
 
-@lru_cache(maxsize=8)
 def _table(device: torch.device) -> _Table:
     """Place the values of every group.
 
@@ -190,8 +188,8 @@ def _table(device: torch.device) -> _Table:
         across = kept & 3 and kept & 12
         slot.append([0, 1, 2, 3] if both else [0, 0, 1, 1] if across else [0, 1, 0, 1])
     code = torch.tensor(CODES, dtype=torch.uint8, device=device)
-    made = (torch.tensor(each, device=device) for each in (words, slot))
-    return _Table(*made, code, code.long().argsort().to(torch.uint8))
+    kept_of = code.long().argsort().to(torch.uint8)
+    return _Table(torch.tensor(words, device=device), torch.tensor(slot, device=device), code, kept_of)
 
 
 def _starts(rows: Tensor) -> Tensor:

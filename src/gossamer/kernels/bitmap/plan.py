@@ -110,7 +110,9 @@ def _memory(eights: int, most: int, new: bool, made: Shape, steps: int) -> Memor
         for warps in counts:
             teams = warps // made.team
             tried = Memory(warps, 1, min(ahead, -(-steps // teams)), teams if made.once else 1)
-            fitting = [n for n in range(2, _MOST_SLOTS + 1) if bytes_of(eights, most, made, tried._replace(slots=n)) <= room]
+            fitting = [
+                n for n in range(2, _MOST_SLOTS + 1) if bytes_of(eights, most, made, tried._replace(slots=n)) <= room
+            ]
             if fitting and teams * made.team >= min(low, steps):
                 return tried._replace(slots=fitting[-1])
     raise AssertionError(f"{eights} x 8 tokens do not fit")
