@@ -93,7 +93,7 @@ class Pieces(Level):
         width = size // TILE
         pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
         bit = torch.arange(4, dtype=torch.uint8, device=device)
-        key = (groups.reshape(-1, 1) >> bit & 1).reshape(-1).nonzero().view(-1)
+        key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
         position = _streams(groups, change).position(key, pos)
         piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
         across = max(width // WIDTH, 1)
@@ -130,7 +130,7 @@ class _Streams(NamedTuple):
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
         """Where the values of these positions are, given by their number in the order of the groups."""
         group = key // 4
-        slot = _table(key.device).slot[self.groups.reshape(-1)[group].long(), key % 4]
+        slot = _table(key.device).slot[self.groups.view(-1)[group].long(), key % 4]
         row = self.row.view(-1)[group] + slot // 2 + pos[key // PIECE].long()
         return row * ALIGN + self.column.view(-1)[group] * 2 + slot % 2
 
@@ -232,5 +232,6 @@ def _unpacked(bits: Tensor) -> tuple[Tensor, Tensor]:
     """Undo :func:`_words`."""
     words = bits.view(-1, WORDS)
     codes = words[:, :_CODES].reshape(-1, 4, 8, 4, 1, 1) >> _shifts(bits.device) & 15
-    groups = _table(bits.device).kept[codes.permute(0, 1, 3, 4, 2, 5).long()].reshape(-1, _GROUPS, 32)
+    codes = codes.permute(0, 1, 3, 4, 2, 5).reshape(-1, _GROUPS, 32)
+    groups = _table(bits.device).kept[codes.long()]
     return groups, words[:, _CODES:].contiguous().view(torch.uint8)

@@ -2,18 +2,18 @@
 // on sparse tensor cores.
 //
 // A piece is 16 rows x 256 columns: 544 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
-// strip is 16 rows. All blocks have the same number of strips, up to one; a cluster of blocks shares the columns, and the
-// TEAMS = KW / TEAM teams of warps take every TEAMS-th piece. A team shares 256 columns of x; each of its warps multiplies HIGH
-// strips one after the other, with SLOTS pieces and XS times the columns of x on their way. It tests the codes and
-// loads words straight into the registers (bitmap_decode.cuh), and multiplies both planes by mma.sp.m16n8k32.
+// strip is 16 rows. Strips are divided evenly among the blocks; a cluster of blocks shares the columns, and KW / TEAM teams
+// of warps take every (KW / TEAM)-th piece. A team shares 256 columns of x, brought XS times ahead; each of its warps
+// multiplies HIGH strips one after the other, with SLOTS pieces of its own on their way. It loads words straight into the
+// registers (bitmap_decode.cuh), and multiplies both planes by mma.sp.m16n8k32. Sums are added in a fixed order.
 //
 // Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 83, 72, 60, 46, 31 MB; 19.4, 16.7, 13.9, 10.8, 7.2 us at 4.3 TB/s.
-// A pair of steps takes some 75 instructions (for 8 tokens) and 28 cycles of shared memory: 33000 and 12000 for each processor,
-// 4.4 us at four instructions a cycle, 8.8 at two, and 6.8 us. 896 strips are 6.8 for each of 132 processors: 97 % of them are
-// busy, for 256 strips too.
+// For 8 tokens a warp takes 88 instructions and 27 cycles of shared memory for 16 rows x 64 columns: 38000 and 12000 for each
+// processor, 5.4 us at four instructions a cycle and 10.9 at two, and 6.7 us; copying takes another 3 to 1 us of shared
+// memory. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
 //
-// Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums: TEAMS / SETS teams add to the same one), CLUSTER, ONCE (1: all
-// strips of a block are multiplied at once), ACT. On sm_80: cp.async for all copies, no clusters.
+// Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take turns), CLUSTER,
+// ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
