@@ -90,6 +90,8 @@ def launch(
         "HALVES": halves, "ACT": activation,
     }  # fmt: skip
     grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, most, made, memory)
+    if chained:  # more than half of the shared memory, so that only one block fits on a processor
+        shared = max(shared, SHARED // 2 + 1024)
     return Launch("bitmap.cu", "bitmap", macros, grid, 32 * memory.warps, shared, chained=chained)
 
 
