@@ -18,13 +18,10 @@
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
 
-#ifndef HALVES
-#define HALVES 2  // of a piece: loop turns of 128 columns each; 1 has all in one turn
-#endif
 #define THREADS (32 * KW)
 #define TEAMS (KW / TEAM)
 #define ROWS (16 * HIGH * TEAM)
-constexpr int BOX = NT * 1024, X_BYTES = 4 * BOX, LINE = Lines<ROWS>::LINE;  // BOX: 64 columns of x, 128-byte swizzled
+constexpr int BOX = NT * 1024, X_BYTES = 2 * BOX, LINE = Lines<ROWS>::LINE;  // BOX: 64 columns of x, 128-byte swizzled
 constexpr int SMEM_W = TEAMS * XS * X_BYTES;  // after x: SLOTS pieces a warp
 
 struct Problem {
@@ -54,7 +51,7 @@ struct Stream {
   int strip0, strips;    // the first strip of those that are asked for at once, and the end of the block's
   int step, strip;       // to ask for next
   int x_strip0, x_step;  // of x, to ask for next
-  int from, to;          // where the words of the next piece begin and end
+  int edge;              // where the words of the next piece begin, or end in odd lanes
 
   __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp / TEAM * XS + slot) * X_BYTES; }
   __device__ __forceinline__ unsigned bits(int slot) const { return smem + SMEM_W + (warp * SLOTS + slot) * p.slot; }
@@ -83,11 +80,12 @@ struct Stream {
     if (strip == HIGH || strip0 + strip >= strips) strip = 0, step += TEAMS;
     if (step >= end) step = begin, strip0 += HIGH * TEAM;
     if (begin >= end) strip0 = strips;  // a warp without a piece
-    if (strip0 < strips) from = __ldg(p.pos + piece()), to = __ldg(p.pos + piece() + 1);
+    if (strip0 < strips) edge = __ldg(p.pos + piece() + (lane & 1));
   }
 
   __device__ __forceinline__ void fetch(int slot) {
     if (strip0 < strips) {
+      const int from = __shfl_sync(0xffffffff, edge, 0), to = __shfl_sync(0xffffffff, edge, 1);
       const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
       const char* const bits_at = p.bits + piece() * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
@@ -109,20 +107,20 @@ struct Stream {
 #endif
   }
 
-  // The next 256 columns of x.
+  // The next 128 columns of x.
   __device__ __forceinline__ void fetch_x(int slot) {
     if (!leads() || begin >= end || x_strip0 >= strips) return;
-    const int col0 = x_step * 256;
+    const int col0 = x_step * 128;
     x_step += TEAMS;
     if (x_step >= end) x_step = begin, x_strip0 += HIGH * TEAM;
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
-      expect_tx(x_bar(slot), 4 * p.tokens * 128);
-      for (int box = 0; box < 4; ++box) tensor_load(x(slot) + box * BOX, &map, col0 + box * 64, 0, x_bar(slot));
+      expect_tx(x_bar(slot), 2 * p.tokens * 128);
+      for (int box = 0; box < 2; ++box) tensor_load(x(slot) + box * BOX, &map, col0 + box * 64, 0, x_bar(slot));
     }
 #else
-    for (int i = lane; i < NT * 256; i += 32) {
-      const int token = i >> 5, box = i >> 3 & 3, chunk = i & 7, col = col0 + box * 64 + chunk * 8;
+    for (int i = lane; i < NT * 128; i += 32) {
+      const int token = i >> 4, box = i >> 3 & 1, chunk = i & 7, col = col0 + box * 64 + chunk * 8;
       const int left = token < p.tokens ? clamp16((p.k - col) * 2) : 0;
       const char* at = p.x + (long long)token * p.ldx + col * 2;
       copy16<false>(x(slot) + box * BOX + token * 128 + ((chunk ^ (token & 7)) << 4), left ? at : p.x, left);
@@ -167,46 +165,52 @@ struct Stream {
   }
 };
 
-// One of two halves, or a whole piece.
-template <int PAIRS>
-__device__ __forceinline__ void multiply(float (&sum)[NT][4], const Exchange& exchange, unsigned& at, unsigned bits, unsigned x) {
-  unsigned codes[PAIRS], own[PAIRS];
-#pragma unroll
-  for (int pair = 0; pair < PAIRS; ++pair) own[pair] = exchange(codes[pair] = lds32(bits + pair * 128));
-#pragma unroll
-  for (int pair = 0; pair < PAIRS; ++pair) {
-    const unsigned meta = metadata(codes[pair]), first = first_plane(own[pair]);
-    unsigned a[2][2][4];
-    decode<0>(a[0], at, own[pair], first);
-    decode<1>(a[1], at, own[pair], first);
+// Half of a piece, 64 columns, in registers.
+struct Pair {
+  unsigned a[2][2][4], meta;  // by step and plane
+
+  __device__ __forceinline__ Pair(const Exchange& exchange, unsigned codes, unsigned& at) {
+    decode(a, at, codes);
+    meta = exchange(metadata(codes));
+  }
+
+  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], unsigned x) const {
 #pragma unroll
     for (int tile = 0; tile < NT; ++tile) {
       unsigned b[2][4];
-      ldmatrix(b[0], x + pair * BOX + tile * 1024);
-      ldmatrix(b[1], (x ^ 64) + pair * BOX + tile * 1024);
-      mma_sp<0>(sum[tile], {a[0][0][0], a[0][0][1], a[0][0][2], a[0][0][3]}, b[0], meta);
-      mma_sp<0>(sum[tile], {a[0][1][0], a[0][1][1], a[0][1][2], a[0][1][3]}, b[0], SECOND);
-      mma_sp<1>(sum[tile], {a[1][0][0], a[1][0][1], a[1][0][2], a[1][0][3]}, b[1], meta);
-      mma_sp<1>(sum[tile], {a[1][1][0], a[1][1][1], a[1][1][2], a[1][1][3]}, b[1], SECOND);
+      ldmatrix(b[0], x + tile * 1024);
+      ldmatrix(b[1], (x ^ 64) + tile * 1024);
+      mma_sp<0>(sum[tile], words(a[0][0]), b[0], meta);
+      mma_sp<0>(second[tile], words(a[0][1]), b[0], SECOND);
+      mma_sp<1>(sum[tile], words(a[1][0]), b[1], meta);
+      mma_sp<1>(second[tile], words(a[1][1]), b[1], SECOND);
     }
   }
-}
 
-__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], const Exchange& exchange, unsigned bits, unsigned x, int lane) {
-  const int next = lds8(bits + 512 + lane);
+  static __device__ __forceinline__ uint4 words(const unsigned (&a)[4]) { return {a[0], a[1], a[2], a[3]}; }
+};
+
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Exchange& exchange, int slot, unsigned x) {
+  const unsigned bits = w.bits(slot), lane = w.lane;
+  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
+  const uint2 codes = lds64(bits + lane * 8);
+  const int next = lds8(bits + 256 + lane);
   unsigned at = bits + PIECE_BITS + lane * 4;
-  bits += lane * 4, x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
-#if HALVES == 1
-  multiply<2>(sum, exchange, at, bits, x);
-  at = __shfl_sync(0xffffffff, at, next);
-  multiply<2>(sum, exchange, at, bits + 256, x + 2 * BOX);
+#if CHAINS == 2
+  float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
-#pragma unroll 1
-  for (int half = 0; half < 2; ++half) {
-    if (half) at = __shfl_sync(0xffffffff, at, next);
-    multiply<2>(sum, exchange, at, bits + half * 256, x + half * 2 * BOX);
-  }
+  float(&second)[NT][4] = sum;
 #endif
+  const Pair left(exchange, codes.x, at);
+  at = __shfl_sync(0xffffffff, at, next);
+  if (!EARLY) left.multiply(sum, second, x);
+  const Pair right(exchange, codes.y, at);
+  if (!EARLY) right.multiply(sum, second, x + BOX);
+  w.done();
+  w.fetch(slot);
+  if (EARLY) left.multiply(sum, second, x), right.multiply(sum, second, x + BOX);
+#pragma unroll
+  for (int i = 0; i < (CHAINS - 1) * NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
 }
 
 // Sums of a warp into shared memory: SETS of them, and teams with the same one take turns.
@@ -238,7 +242,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   bitmap(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
+  // the compiler must know what is the same in all lanes of a warp: else each copy is a loop over lanes
+  const int lane = threadIdx.x & 31, warp = __shfl_sync(0xffffffff, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER;
   const int begin = p.steps * rank / CLUSTER + warp / TEAM, end = p.steps * (rank + 1) / CLUSTER;
   const int all = (p.rows + 15) / 16, groups = gridDim.x / CLUSTER, group = blockIdx.x / CLUSTER;
   const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
@@ -266,9 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int strip = 0; strip < HIGH; ++strip) {
         if (strip0 + part + strip >= strips) break;
         w.arrived(slot, phase);
-        multiply_piece(sum[strip], exchange, w.bits(slot), w.x(x_slot), lane);
-        w.done();
-        w.fetch(slot);
+        multiply_piece(sum[strip], w, exchange, slot, w.x(x_slot));
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
       w.x_done(x_slot, x_phase);

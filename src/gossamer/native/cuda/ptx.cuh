@@ -178,12 +178,13 @@ __device__ __forceinline__ unsigned lds32(unsigned at) {
   return v;
 }
 
-// The next word of a stream whose words are 128 bytes apart, if `word` has any of `bits`; else zero.
-__device__ __forceinline__ unsigned next_word(unsigned& at, unsigned word, unsigned bits) {
+// The word `OFFSET` bytes after `at` if `word` has any of `bits`; else zero.
+template <int OFFSET>
+__device__ __forceinline__ unsigned word_if(unsigned at, unsigned word, unsigned bits) {
   unsigned v;
   asm volatile(
     "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %2, %3;\nsetp.ne.u32 p, t, 0;\nmov.b32 %0, 0;\n"
-    "@p ld.shared.u32 %0, [%1];\n@p add.u32 %1, %1, 128;\n}\n" : "=&r"(v), "+r"(at) : "r"(word), "r"(bits) : "memory");
+    "@p ld.shared.u32 %0, [%1 + %4];\n}\n" : "=&r"(v) : "r"(at), "r"(word), "r"(bits), "n"(OFFSET) : "memory");
   return v;
 }
 
