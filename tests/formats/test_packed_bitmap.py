@@ -1,7 +1,6 @@
 """Packed bitmaps: exact there and back, in the order of the registers, small, and no broken promise gets in."""
 
 import io
-import itertools
 
 import pytest
 import torch
@@ -37,24 +36,23 @@ def test_there_and_back(rows, cols, sparsity, seed):
 
 def by_the_book(values, bits, pos, rows, cols):
     """Decode one group after the other, as a thread of mma.sp.m16n8k32 has them."""
-    strips, steps = -(-rows // 16), -(-cols // 256)
-    dense = torch.zeros(strips * 16, steps * 256)
+    strips, steps = -(-rows // 16), -(-cols // 128)
+    dense = torch.zeros(strips * 16, steps * 128)
     rows_of_words = values.view(-1, 32, 2)
     for piece in range(strips * steps):
-        words = bits[136 * piece : 136 * (piece + 1)]
-        change, ends = words[128:].view(torch.uint8).tolist(), [int(pos[piece])] * 32
-        for half in range(2):
-            starts, columns = (ends, range(32)) if half == 0 else ([ends[c] for c in change], change)
+        words = bits[72 * piece : 72 * (piece + 1)]
+        change, ends = words[64:].view(torch.uint8).tolist(), [int(pos[piece])] * 32
+        for pair in range(2):
+            starts, columns = (ends, range(32)) if pair == 0 else ([ends[c] for c in change], change)
             ends = [0] * 32
             for lane in range(32):
                 at = starts[lane]
-                for pair, n in itertools.product((2 * half, 2 * half + 1), range(8)):  # n: step, upper, high
-                    word = int(words[32 * pair + lane // 4 * 4 + n // 2])
-                    code = word >> 4 * (n % 2 * 4 + lane % 4) & 15
+                for n in range(8):  # high, step, upper
+                    code = int(words[2 * lane + pair]) >> 4 * n & 15
                     first = code & 1 or (code >> 3 & 1) + (code >> 2 & 1) + (not code >> 1 & 1) > 1
                     planes = [((code & 1, code >> 2) if code & 10 == 8 else (0, 1), first), ((2, 3), code >> 1 & 1)]
-                    row = piece // steps * 16 + n % 2 * 8 + lane // 4
-                    col = piece % steps * 256 + 64 * pair + n // 2 * 16 + 4 * (lane % 4)
+                    row = piece // steps * 16 + n // 4 * 8 + lane // 4
+                    col = piece % steps * 128 + 64 * pair + n % 4 * 16 + 4 * (lane % 4)
                     for places, there in planes:
                         if there:
                             dense[row, [col + place for place in places]] += rows_of_words[at, columns[lane]]
@@ -75,14 +73,14 @@ def test_bytes():
     packed = gs.from_dense(dense, PackedBitmap())
     density = float((dense != 0).float().mean())
     words = (1 - (1 - density) ** 4 + 4 * density**3 * (1 - density) + density**4) / 2  # of half the size of a group
-    assert packed.nbytes <= (1.08 * words + 1 / 16 + 0.006) * dense.numel() * 2
+    assert packed.nbytes <= (1.11 * words + 1 / 16 + 0.009) * dense.numel() * 2
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda arrays: arrays["bits1"].view(4, 136)[:, 5].fill_(0x77777777), "pos does not agree"),
-        (lambda arrays: arrays["bits1"].view(4, 136)[:, 135].fill_(0), "no permutation"),
+        (lambda arrays: arrays["bits1"].view(4, 72)[:, 5].fill_(0x77777777), "pos does not agree"),
+        (lambda arrays: arrays["bits1"].view(4, 72)[:, 71].fill_(0), "no permutation"),
         (lambda arrays: arrays["pos1"][1:2].add_(1), "pos does not agree"),
         (lambda arrays: arrays.update(pos1=arrays["pos1"].long()), "must all be int32"),
         (lambda arrays: arrays.update(bits1=arrays["bits1"][:-1]), "must have"),

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gossamer.formats.levels.pieces import WIDTH
 from gossamer.kernels.vnm.plan import SHARED, Launch
 
 #: Up to this many tokens a bitmap is faster than its dense copy.
 TOKENS = 64
-_BITS = 544  # bytes of a piece's codes
+WARPS = 16  # of a block, at most
+FLIGHT = 64 * 1024  # bytes of pieces that a block has on their way, if there is room
+TEAM_COST = 0.15  # how much longer a piece takes when the number of warps that share x is doubled
+EARLY = 1  # a slot is filled again before the products of its piece, not after them
+CHAINS = 2  # sums of each plane of its own (2) or not (1), for up to 16 tokens
+
+_BITS = 288  # bytes of a piece's codes
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have
 _SUMS = 128  # registers of a thread for sums, at most
+_WORKING = 72  # registers of a thread for everything else
 _HIGH = 12  # strips at once, at most: each is code of its own
-_WARPS = (8, 7, 9, 6, 10, 11, 5, 12, 4, 3, 2, 1)  # of a block, the best first
-_MOST_SLOTS = 6  # of a warp: pieces that are on their way
 
 
 class Shape(NamedTuple):
-    """How strips of 16 rows and steps of 256 columns are divided."""
+    """How strips of 16 rows and steps of 128 columns are divided."""
 
     groups: int  # of blocks: each has its own strips
     cluster: int  # blocks of a group, which share the columns
     team: int  # warps that share columns of x, each with its own strips
     high: int  # strips that a warp multiplies one after the other, for the same columns of x
-    once: bool  # all strips of a block are multiplied at once
+    passes: int  # turns until all strips of a block are multiplied
 
 
-def shape(rows: int, cols: int, eights: int, new: bool, processors: int, team: int | None = None) -> Shape:
-    """Return how a weight is divided among blocks.
+class Memory(NamedTuple):
+    """How a block uses its shared memory."""
 
-    Examples
-    --------
-    >>> shape(14336, 4096, 1, True, 132)
-    Shape(groups=132, cluster=1, team=1, high=7, once=True)
-    >>> shape(14336, 4096, 8, True, 132)
-    Shape(groups=132, cluster=1, team=2, high=4, once=True)
-    >>> shape(1024, 4096, 1, True, 132)
-    Shape(groups=64, cluster=2, team=1, high=1, once=True)
-    """
-    strips, steps = -(-rows // 16), -(-cols // 256)
-
-    def each(cluster: int) -> int:  # strips of a group
-        return -(-strips // max(processors // cluster, 1))
-
-    cluster = 2 if new and steps >= 8 and each(2) < 1.9 * each(1) and processors > 1 else 1
-    return divided(strips, cluster, eights, processors, team or (2 if new and eights > 2 and each(cluster) > 1 else 1))
-
-
-def divided(strips: int, cluster: int, eights: int, processors: int, team: int) -> Shape:
-    """Return the shape for clusters and teams of these sizes."""
-    groups = min(strips, max(processors // cluster, 1))
-    most = min(_SUMS // (4 * eights), _HIGH) * team
-    each = -(-strips // groups)
-    passes = -(-each // most)
-    return Shape(groups, cluster, team, -(-each // (passes * team)), passes == 1)
+    warps: int
+    slots: int  # of a warp, for pieces
+    ahead: int  # slots of a team, for x
+    sets: int  # copies of the sums
 
 
 def product(
@@ -66,28 +51,83 @@ def product(
     """
     new = capability >= (9, 0)
     eights = next(n for n in (1, 2, 4, 8) if n * 8 >= tokens)
-    made = shape(rows, cols, eights, new, processors)
-    steps = -(-cols // (256 * made.cluster))
-    return launch(eights, most, element, activation, made, _memory(eights, most, new, made, steps), new)
+    cluster = clusters(rows, cols, processors) if new else 1
+    found = []
+    for team in (1, 2, 4) if new else (1,):
+        made = divided(rows, cluster, eights, processors, team)
+        steps = -(-cols // (WIDTH * cluster))
+        memory = memory_of(eights, most, new, made, steps)
+        if memory is not None:
+            found.append((_pieces(memory.warps, made, steps) * (1 + TEAM_COST * (team // 2)), made, memory))
+    _, made, memory = min(found, key=lambda each: each[0])
+    return launch(eights, most, element, activation, made, memory, new)
 
 
-class Memory(NamedTuple):
-    """How a block uses its shared memory."""
+def clusters(rows: int, cols: int, processors: int) -> int:
+    """Return how many blocks share the columns: two if there are few strips.
 
-    warps: int
-    slots: int  # of a warp, for pieces
-    ahead: int  # slots of a team, for x
-    sets: int  # copies of the sums
+    Examples
+    --------
+    >>> clusters(14336, 4096, 132), clusters(1024, 4096, 132)
+    (1, 2)
+    """
+    strips = -(-rows // 16)
+
+    def each(cluster: int) -> int:  # strips of a group
+        return -(-strips // max(processors // cluster, 1))
+
+    return 2 if cols > 14 * WIDTH and each(2) < 1.9 * each(1) and processors > 1 else 1
 
 
-def launch(
-    eights: int, most: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool, halves: int = 2
-) -> Launch:
+def divided(rows: int, cluster: int, eights: int, processors: int, team: int) -> Shape:
+    """Return how a weight is divided among blocks.
+
+    Examples
+    --------
+    >>> divided(14336, 1, 1, 132, 1)
+    Shape(groups=132, cluster=1, team=1, high=7, passes=1)
+    >>> divided(14336, 1, 8, 132, 2)
+    Shape(groups=132, cluster=1, team=2, high=4, passes=1)
+    """
+    strips = -(-rows // 16)
+    groups = min(strips, max(processors // cluster, 1))
+    each = -(-strips // groups)
+    passes = -(-each // (min(_SUMS // (4 * eights), _HIGH) * team))
+    return Shape(groups, cluster, team, -(-each // (passes * team)), passes)
+
+
+def memory_of(eights: int, most: int, new: bool, made: Shape, steps: int) -> Memory | None:
+    """Return what fits and leaves a warp the fewest pieces, or None."""
+    room, found = SHARED if new else _OTHERS, []
+    for warps in range(made.team, WARPS + 1, made.team):
+        if 8 * warps < made.high * made.team or 32 * warps * (4 * eights * made.high + _WORKING) > 65536:
+            continue
+        teams, turns = warps // made.team, -(-steps // (warps // made.team))
+        for ahead in range(1, min(2, turns) + 1):
+            best = None
+            for slots in range(2, 7):
+                memory = Memory(warps, slots, ahead, teams if made.passes == 1 else 1)
+                if bytes_of(eights, most, made, memory) > room:
+                    break
+                best = memory
+                if warps * slots * slot_bytes(most) >= FLIGHT:
+                    break
+            if best is not None:  # without x ahead, every turn waits for memory
+                found.append((turns * (made.high + (2 if ahead < min(2, turns) else 0)), warps, best))
+    return min(found)[2] if found else None
+
+
+def _pieces(warps: int, made: Shape, steps: int) -> int:
+    """Return how many pieces a warp has."""
+    return -(-steps // (warps // made.team)) * made.high * made.passes
+
+
+def launch(eights: int, most: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool) -> Launch:
     """Return a launch by its numbers."""
     macros = {
         "ELEMENT": element, "NT": eights, "KW": memory.warps, "TEAM": made.team, "SLOTS": memory.slots,
-        "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster, "ONCE": int(made.once),
-        "HALVES": halves, "ACT": activation,
+        "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster,
+        "ONCE": int(made.passes == 1), "EARLY": EARLY, "CHAINS": CHAINS if eights <= 2 else 1, "ACT": activation,
     }  # fmt: skip
     grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, most, made, memory)
     if chained:  # more than half of the shared memory, so that only one block fits on a processor
@@ -97,27 +137,10 @@ def launch(
 
 def bytes_of(eights: int, most: int, made: Shape, memory: Memory) -> int:
     """Return the bytes of shared memory that a block needs."""
-    x = memory.warps // made.team * memory.ahead * (eights * 4096 + 16)
+    x = memory.warps // made.team * memory.ahead * (eights * 16 * WIDTH + 16)
     pieces = x + memory.warps * memory.slots * (slot_bytes(most) + 8)
     sums = memory.sets * eights * 8 * (16 * made.high * made.team + 4) * 4
-    return max(pieces, sums) if made.once else -(-pieces // 16) * 16 + sums
-
-
-def _memory(eights: int, most: int, new: bool, made: Shape, steps: int) -> Memory:
-    """Return the most slots for the number of warps that leaves the fewest idle."""
-    room = SHARED if new else _OTHERS
-    counts = [n for n in _WARPS if n % made.team == 0 and 8 * n >= made.high * made.team]
-    counts.sort(key=lambda n: n // made.team * -(-steps // (n // made.team)))  # those that leave warps idle are last
-    for ahead, low in ((2, 6), (1, 4), (1, 1)):
-        for warps in counts:
-            teams = warps // made.team
-            tried = Memory(warps, 1, min(ahead, -(-steps // teams)), teams if made.once else 1)
-            fitting = [
-                n for n in range(2, _MOST_SLOTS + 1) if bytes_of(eights, most, made, tried._replace(slots=n)) <= room
-            ]
-            if fitting and teams * made.team >= min(low, steps):
-                return tried._replace(slots=fitting[-1])
-    raise AssertionError(f"{eights} x 8 tokens do not fit")
+    return max(pieces, sums) if made.passes == 1 else -(-pieces // 16) * 16 + sums
 
 
 def slot_bytes(most: int) -> int:
