@@ -137,7 +137,7 @@ class _Streams(NamedTuple):
     groups: Tensor  # what is kept, four bits
     row: Tensor  # of the first word
     column: Tensor
-    change: Tensor  # [pieces, lanes]: where lanes go on after the first pair
+    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair
     rows: Tensor  # of each piece
 
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
@@ -149,7 +149,7 @@ class _Streams(NamedTuple):
 
 
 def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
-    """Follow the streams of all lanes; ``change``: where they go on, if that is decided."""
+    """Follow the streams of all lanes; ``change``: where they continue, if that is decided."""
     words = _table(groups.device).words[groups.long()].view(-1, 2, _GROUPS // 2, 32)
     row = words.cumsum(2) - words
     length = words.sum(2)
@@ -164,7 +164,7 @@ def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
 
 
 def _change(length: Tensor) -> Tensor:
-    """Let the lane with the longest second pair go on where the shortest first pair ended, and so on.
+    """Let the lane with the longest second pair continue where the shortest first pair ended, and so on.
 
     Examples
     --------
@@ -235,7 +235,7 @@ def _shifts(device: torch.device) -> Tensor:
 
 
 def _words(groups: Tensor, change: Tensor) -> Tensor:
-    """The words of pieces: two of codes for each lane, then the columns in which lanes go on."""
+    """The words of pieces: two of codes for each lane, then the columns in which lanes continue."""
     codes = _table(groups.device).code[groups.long()].int().view(-1, 2, 8, 32)
     words = (codes << _shifts(groups.device)).sum(2, dtype=torch.int32).transpose(1, 2)
     return torch.cat([words.reshape(-1, _CODES), change.contiguous().view(torch.int32)], 1).view(-1)

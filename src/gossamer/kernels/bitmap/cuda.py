@@ -1,4 +1,4 @@
-"""Packed bitmaps on a GPU: expanded in registers on their way to dense tensor cores."""
+"""Packed bitmaps on a GPU: words go straight into the registers of sparse tensor cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Products with packed bitmaps: dense tensor cores on a GPU for few tokens, torch's dense product elsewhere."""
+"""Products with packed bitmaps: sparse tensor cores on a GPU for few tokens, torch's dense product elsewhere."""
 
 from __future__ import annotations
 

@@ -1,19 +1,32 @@
 // y = act(x W' + bias) for a weight of any pattern, stored as codes and packed words, and up to 8 NT tokens: two planes of 2:4
 // on sparse tensor cores.
 //
-// A piece is 16 rows x 256 columns: 544 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
+// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
 // strip is 16 rows. Strips are divided evenly among the blocks; a cluster of blocks shares the columns, and KW / TEAM teams
-// of warps take every (KW / TEAM)-th piece. A team shares 256 columns of x, brought XS times ahead; each of its warps
+// of warps take every (KW / TEAM)-th piece. A team shares 128 columns of x, brought XS times ahead; each of its warps
 // multiplies HIGH strips one after the other, with SLOTS pieces of its own on their way. It loads words straight into the
-// registers (bitmap_decode.cuh), and multiplies both planes by mma.sp.m16n8k32. Sums are added in a fixed order.
+// registers (bitmap_decode.cuh), asks for the next piece, and multiplies both planes by mma.sp.m16n8k32. Sums are added in a
+// fixed order.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 83, 72, 60, 46, 31 MB; 19.4, 16.7, 13.9, 10.8, 7.2 us at 4.3 TB/s.
-// For 8 tokens a warp takes 88 instructions and 27 cycles of shared memory for 16 rows x 64 columns: 38000 and 12000 for each
-// processor, 5.4 us at four instructions a cycle and 10.9 at two, and 6.7 us; copying takes another 3 to 1 us of shared
-// memory. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 86, 74, 62, 49, 33 MB; 20.0, 17.3, 14.4, 11.3, 7.7 us at 4.3 TB/s.
+// For 8 tokens a warp takes 300 instructions for a piece, of which 190 decode and 60 ask for the next one: 65000 for each
+// processor, 9.3 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
+// 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
+//
+// Measured for 8 tokens, 14336 x 4096, at 50 / 70 / 80 / 90 %, with pieces of 256 columns, and loads that each moved the address
+// of the next one (cuBLAS: 32.3 us):
+//   8 warps, 2 slots                24.7, 22.0, 21.6, 21.4 us: latency, since density hardly matters
+//   8 warps, 3 slots                26.6, 22.9, 22.4, 21.9; without products 23.9, 17.4, 14.1, 10.9
+//   4 warps, 2 slots                43.0, 42.6, 42.6, 42.5
+//   16 warps, 2 slots               no room, 20.2, 17.1, 16.0; 3 slots: 16.7 at 90 %
+//   a piece in one turn of a loop   28.0, 21.8, 22.0, 21.3, with 3 slots
+//   teams of 2, 8 warps, 2 slots    27.1, 25.7, 25.5, 25.0
+//   clusters of 2, 8 warps, 2 slots 33.5, 31.3, 30.9, 30.4
 //
 // Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take turns), CLUSTER,
-// ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+// ONCE (1: HIGH * TEAM are all strips of a block), EARLY (1: a slot is filled again before the products of its piece),
+// CHAINS (2: each plane has sums of its own within a piece), THREADS_COPY (1: cp.async copies codes), ACT. On sm_80: cp.async
+// for all copies, no clusters, TEAM is 1.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
@@ -65,7 +78,7 @@ struct Stream {
   __device__ __forceinline__ void init_bars() const {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
-      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), 1);
+      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), THREADS_COPY ? 33 : 1);
       for (int i = 0; leads() && i < XS; ++i) init_bar(x_bar(i), 1), init_bar(x_free(i), TEAM);
     }
     fence_bars();
@@ -90,9 +103,13 @@ struct Stream {
       const char* const bits_at = p.bits + piece() * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
+      if (THREADS_COPY) {
+        if (lane < PIECE_BITS / 16) copy16<true>(bits(slot) + lane * 16, bits_at + lane * 16, 16);
+        arrive_when_copied(bar(slot));
+      }
       if (lane == 0) {
-        expect_tx(bar(slot), PIECE_BITS + bytes);
-        bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
+        expect_tx(bar(slot), (THREADS_COPY ? 0 : PIECE_BITS) + bytes);
+        if (!THREADS_COPY) bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
         if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
       }
 #else
@@ -148,6 +165,7 @@ struct Stream {
 
   // The warp has read its x: the team's leader asks for more once all have.
   __device__ __forceinline__ void x_done(int slot, [[maybe_unused]] int phase) {
+    if (EARLY) done();
 #if __CUDA_ARCH__ >= 900
     if (TEAM > 1) {
       if (lane == 0) arrive(x_free(slot));

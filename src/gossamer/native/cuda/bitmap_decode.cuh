@@ -13,10 +13,10 @@
 //
 // One multiplication adds up the numbers of words of all groups of a pair: no load waits for another one. The words of a group
 // are the first one behind the groups before it, and the last one before the group behind it. Before, each load moved the
-// address of the next one. Registers that a load still reads cannot be written, so each of 64 loads of a piece took 35 cycles,
-// at any density: 14336 x 4096 took 43 us with 4 warps on a processor, 22 with 8, and 17 with 16.
+// address of the next one, and had to wait until that one had read it. 14336 x 4096 then took 43 us with 4 warps on a
+// processor and 22 with 8, at any density.
 //
-// Instructions of a pair, 1024 elements: 16 tests, 16 loads, 16 for addresses, 10 for zeros, 20 for the codes, and 6 for the
+// Instructions of a pair, 1024 elements: 16 tests, 16 loads, 16 for addresses, 12 for zeros, 25 for the codes, and 6 for the
 // products of 8 tokens.
 #pragma once
 #include "tensor_cores.cuh"
