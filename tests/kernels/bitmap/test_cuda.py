@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from gossamer.kernels import gpu
 from gossamer.kernels.bitmap import cuda as bitmap_cuda
+from gossamer.kernels.bitmap import plan
 from gossamer.kernels.bitmap.operators import pack_bitmap
 from gossamer.kernels.product import activated
 from gossamer.kernels.vnm import products
@@ -42,6 +43,20 @@ def check(rows, cols, tokens, sparsity, element=torch.float16):
 def test_products(rows, cols, tokens, sparsity, monkeypatch):
     emulate(monkeypatch, bitmap_cuda, 8)
     check(rows, cols, tokens, sparsity, torch.bfloat16 if tokens % 2 else torch.float16)
+
+
+@pytest.mark.parametrize("tokens", [7, 30])
+def test_a_warp_with_many_pieces_looks_ahead_again(tokens, monkeypatch):
+    emulate(monkeypatch, bitmap_cuda, 4)
+    monkeypatch.setattr(plan, "WARPS", 2)
+    check(1500, 390, tokens, 0.7)
+
+
+@pytest.mark.parametrize("name", ["EARLY", "CHAINS", "THREADS_COPY"])
+def test_the_other_choices(name, monkeypatch):
+    emulate(monkeypatch, bitmap_cuda, 8)
+    monkeypatch.setattr(plan, name, {"EARLY": 0, "CHAINS": 1, "THREADS_COPY": 1}[name])
+    check(300, 700, 9, 0.6)
 
 
 def test_the_gpu_before(monkeypatch):

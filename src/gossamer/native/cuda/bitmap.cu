@@ -9,12 +9,12 @@
 // fixed order.
 //
 // Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 86, 74, 62, 49, 33 MB; 20.0, 17.3, 14.4, 11.3, 7.7 us at 4.3 TB/s.
-// For 8 tokens a warp takes 300 instructions for a piece, of which 190 decode and 60 ask for the next one: 65000 for each
-// processor, 9.3 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
+// For 8 tokens a warp takes 280 instructions for a piece, of which 190 decode and 50 ask for the next one: 61000 for each
+// processor, 8.7 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
 // 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
 //
-// Measured for 8 tokens, 14336 x 4096, at 50 / 70 / 80 / 90 %, with pieces of 256 columns, and loads that each moved the address
-// of the next one (cuBLAS: 32.3 us):
+// Measured for 8 tokens, 14336 x 4096, at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
+// ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
 //   8 warps, 2 slots                24.7, 22.0, 21.6, 21.4 us: latency, since density hardly matters
 //   8 warps, 3 slots                26.6, 22.9, 22.4, 21.9; without products 23.9, 17.4, 14.1, 10.9
 //   4 warps, 2 slots                43.0, 42.6, 42.6, 42.5
@@ -61,10 +61,11 @@ struct Stream {
   const Map& map;
   unsigned smem, warp, lane;
   int begin, end;        // steps of this block
-  int strip0, strips;    // the first strip of those that are asked for at once, and the end of the block's
-  int step, strip;       // to ask for next
+  int strip0, strips;    // the warp's first strip, and the end of the block's
   int x_strip0, x_step;  // of x, to ask for next
-  int edge;              // where the words of the next piece begin, or end in odd lanes
+  int asked, looked;     // pieces that were asked for, and were asked for when lanes looked ahead
+  int count;             // of all pieces of the warp
+  int piece, from, to;   // of a lane: a later piece, and where its words begin and end
 
   __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp / TEAM * XS + slot) * X_BYTES; }
   __device__ __forceinline__ unsigned bits(int slot) const { return smem + SMEM_W + (warp * SLOTS + slot) * p.slot; }
@@ -73,7 +74,6 @@ struct Stream {
   __device__ __forceinline__ unsigned x_bar(int slot) const { return bars() + (KW * SLOTS + warp / TEAM * 2 * XS + slot) * 8; }
   __device__ __forceinline__ unsigned x_free(int slot) const { return x_bar(XS + slot); }
   __device__ __forceinline__ bool leads() const { return warp % TEAM == 0; }
-  __device__ __forceinline__ long long piece() const { return (long long)(strip0 + strip) * p.steps + step; }
 
   __device__ __forceinline__ void init_bars() const {
 #if __CUDA_ARCH__ >= 900
@@ -89,18 +89,24 @@ struct Stream {
 #endif
   }
 
+  // Each lane looks for one of the next 32 pieces of the warp: what is asked for later does not wait for memory twice.
   __device__ __forceinline__ void look_ahead() {
-    if (strip == HIGH || strip0 + strip >= strips) strip = 0, step += TEAMS;
-    if (step >= end) step = begin, strip0 += HIGH * TEAM;
-    if (begin >= end) strip0 = strips;  // a warp without a piece
-    if (strip0 < strips) edge = __ldg(p.pos + piece() + (lane & 1));
+    const int turns = (end - begin + TEAMS - 1) / TEAMS, mine = asked + lane;
+    looked = asked, count = piece = 0;
+    for (int first = strip0; first < strips; first += HIGH * TEAM) {
+      const int high = min(HIGH, strips - first), n = mine - count;
+      piece = n >= 0 && n < turns * high ? (first + n % high) * p.steps + begin + n / high * TEAMS : piece;
+      count += turns * high;
+    }
+    from = __ldg(p.pos + piece), to = __ldg(p.pos + piece + 1);
   }
 
   __device__ __forceinline__ void fetch(int slot) {
-    if (strip0 < strips) {
-      const int from = __shfl_sync(0xffffffff, edge, 0), to = __shfl_sync(0xffffffff, edge, 1);
+    if (asked < count) {
+      const int wanted = __shfl_sync(0xffffffff, piece, asked - looked);
+      const int from = __shfl_sync(0xffffffff, this->from, asked - looked), to = __shfl_sync(0xffffffff, this->to, asked - looked);
       const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
-      const char* const bits_at = p.bits + piece() * PIECE_BITS;
+      const char* const bits_at = p.bits + (long long)wanted * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
       if (THREADS_COPY) {
@@ -116,8 +122,7 @@ struct Stream {
       for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, bits_at + i, 16);
       for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, values_at + i, 16);
 #endif
-      ++strip;
-      look_ahead();
+      ++asked;
     }
 #if __CUDA_ARCH__ < 900
     mark_copies();
@@ -266,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int all = (p.rows + 15) / 16, groups = gridDim.x / CLUSTER, group = blockIdx.x / CLUSTER;
   const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
   const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
-  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, begin, 0, first, begin};
+  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, first, begin, 0};
   w.init_bars();
   after_the_kernel_before();
   w.look_ahead();
@@ -284,6 +289,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     float sum[HIGH][NT][4] = {};
 #pragma unroll 1
     for (int step = begin; step < end; step += TEAMS) {
+      if (w.asked - w.looked > 32 - HIGH) w.look_ahead();
       w.x_arrived(x_slot, x_phase);
 #pragma unroll
       for (int strip = 0; strip < HIGH; ++strip) {
