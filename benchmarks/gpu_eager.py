@@ -27,6 +27,7 @@ from torch import Tensor, nn  # noqa: E402
 import gossamer as gs  # noqa: E402
 from benchmarks.gpu_plot import DOCS  # noqa: E402
 from gossamer.formats import PackedBitmap, PackedVNM  # noqa: E402
+from gossamer.kernels.bitmap.plan import TOKENS as BITMAP_TOKENS  # noqa: E402
 
 SIZE, TOKENS = 512, (1, 64)
 RESULTS = HERE / "results" / "gpu-eager.json"
@@ -88,7 +89,7 @@ def measured() -> dict[str, dict[str, float]]:
         for tokens in TOKENS:
             x = torch.randn(tokens, 1, SIZE, device="cuda").bfloat16()
             for name, model in models.items():
-                if not name.startswith("bitmap") or tokens <= 32:
+                if not name.startswith("bitmap") or tokens <= BITMAP_TOKENS:
                     found[name][str(tokens)] = fastest(lambda model=model, x=x: model(x))  # type: ignore[misc]
     return found
 

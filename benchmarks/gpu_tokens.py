@@ -33,6 +33,7 @@ from benchmarks.gpu_common import Wanted, collected, compile_all, pattern, unstr
 from benchmarks.gpu_plot import DOCS  # noqa: E402
 from gossamer.formats import PackedVNM  # noqa: E402
 from gossamer.kernels.bitmap.operators import pack_bitmap  # noqa: E402
+from gossamer.kernels.bitmap.plan import TOKENS as BITMAP_TOKENS  # noqa: E402
 from gossamer.kernels.vnm import cuda as vnm_cuda  # noqa: E402
 from gossamer.kernels.vnm import eight_cuda  # noqa: E402
 from gossamer.kernels.vnm.eight import pack8  # noqa: E402
@@ -122,7 +123,7 @@ def contenders(rows: int, cols: int) -> Iterator[tuple[str, Callable[[Tensor], l
         yield (
             f"bitmap {percent}",
             lambda x, sets=setsb, z=bsizes: [lambda s=s: linear.bitmap_linear(*s, x, None, *z, 0) for s in sets],
-            32,
+            BITMAP_TOKENS,
         )
 
 
@@ -182,7 +183,7 @@ def eager(pool: Any) -> dict[str, float]:
             "2:8 vnm_forward": lambda x=x: ops.vnm_forward.default(*arguments, x, None, *sizes, 0),
             "2:8 fp8": lambda x=x: ops.vnm_8bit.default(*p8[:4], x, None, *p8.sizes, 0),
         }
-        if tokens <= 64:
+        if tokens <= BITMAP_TOKENS:
             ways["bitmap"] = lambda x=x: ops.bitmap_linear.default(values, bits, pos, x, None, *bsizes, 0)
         for name, call in ways.items():
             found[f"{name}, {tokens} tokens"] = round(cpu_time(call), 1)

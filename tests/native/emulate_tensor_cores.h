@@ -144,6 +144,7 @@ inline uint2 lds64(unsigned from) { return loaded<uint2>(from); }
 template <int OFFSET> unsigned lds16(unsigned from) { return loaded<unsigned short>(from + OFFSET); }
 inline void sts16(unsigned to, unsigned low) { stored(to, (unsigned short)low); }
 inline unsigned lds32(unsigned from) { return loaded<unsigned>(from); }
+template <int OFFSET> unsigned word_if(unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned>(from + OFFSET) : 0; }
 inline int lds8(unsigned from) { return loaded<unsigned char>(from); }
 inline void sts128(unsigned to, uint4 v) { stored(to, v); }
 inline void sts64(unsigned to, unsigned low, unsigned high) { stored(to, (uint64_t)high << 32 | low); }

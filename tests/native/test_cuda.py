@@ -55,10 +55,10 @@ MANY_8BIT = [
 MANY += [plan_many.many(2048, 7168, 64, 0, 4, (True, True), 1, 3, 132, weight, gated=True).macros for weight in (0, 1)]
 QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
 BITMAP = {
-    arch: [bitmap_plan.product(n, rows, 4096, 2112, capability, n % 2, 0, 132).macros for n, rows in sizes]
+    arch: [bitmap_plan.product(n, rows, 4096, 1408, capability, n % 2, 0, 132).macros for n, rows in sizes]
     for arch, capability, sizes in (
         ("80", (8, 0), [(8, 64)]),
-        ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096), (8, 14336)]),
+        ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096), (8, 14336), (64, 14336)]),
     )
 }
 #: Every source, the architectures it is for, and the macros it is built with.

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 
 from gossamer.kernels import gpu
 from gossamer.kernels.bitmap import cuda as bitmap_cuda
+from gossamer.kernels.bitmap import plan
 from gossamer.kernels.bitmap.operators import pack_bitmap
 from gossamer.kernels.product import activated
 from gossamer.kernels.vnm import products
@@ -35,12 +36,27 @@ def check(rows, cols, tokens, sparsity, element=torch.float16):
     ("rows", "cols", "tokens", "sparsity"),
     [
         (64, 64, 1, 0.5), (70, 1000, 8, 0.8), (1100, 600, 16, 0.6), (1, 1, 3, 0.0), (64, 1111, 32, 0.9),
-        (130, 640, 24, 0.3), (64, 200, 2, 1.0), (200, 4100, 9, 0.7), (140, 700, 31, 0.6),
+        (130, 640, 24, 0.3), (64, 200, 2, 1.0), (200, 4100, 9, 0.7), (140, 700, 31, 0.6), (200, 2300, 64, 0.5),
+        (100, 300, 40, 0.0), (17, 2049, 5, 0.8), (800, 260, 60, 0.7),
     ],
 )  # fmt: skip
 def test_products(rows, cols, tokens, sparsity, monkeypatch):
     emulate(monkeypatch, bitmap_cuda, 8)
     check(rows, cols, tokens, sparsity, torch.bfloat16 if tokens % 2 else torch.float16)
+
+
+@pytest.mark.parametrize("tokens", [7, 30])
+def test_a_warp_with_many_pieces_looks_ahead_again(tokens, monkeypatch):
+    emulate(monkeypatch, bitmap_cuda, 4)
+    monkeypatch.setattr(plan, "WARPS", 2)
+    check(1500, 390, tokens, 0.7)
+
+
+@pytest.mark.parametrize("name", ["EARLY", "CHAINS", "THREADS_COPY"])
+def test_the_other_choices(name, monkeypatch):
+    emulate(monkeypatch, bitmap_cuda, 8)
+    monkeypatch.setattr(plan, name, {"EARLY": 0, "CHAINS": 1, "THREADS_COPY": 1}[name])
+    check(300, 700, 9, 0.6)
 
 
 def test_the_gpu_before(monkeypatch):
@@ -57,7 +73,7 @@ def test_many_tokens_go_over_a_dense_copy(rows, cols, dtype, monkeypatch):
     dense = (torch.randn(rows, cols) * (torch.rand(rows, cols) < 0.5)).to(dtype)
     values, (bits, pos, sizes) = pack_bitmap(dense)
     assert torch.equal(bitmap_cuda.dense_of(values, bits, pos, rows, cols), dense)
-    x = torch.randn(40, cols).to(dtype)
+    x = torch.randn(70, cols).to(dtype)
     out = bitmap_cuda.KINDS.run(values, bits, pos, x, None, *sizes, 1)
     assert torch.equal(out, F.relu(F.linear(x, dense)))
 
@@ -79,4 +95,4 @@ def test_reasons(monkeypatch):
     x = torch.zeros(2, 8).half()
     assert bitmap_cuda.takes(x, x) is None
     assert "float16" in bitmap_cuda.takes(x, x.bfloat16())
-    assert "32 tokens" in bitmap_cuda.takes(x, torch.zeros(33, 8).half())
+    assert "64 tokens" in bitmap_cuda.takes(x, torch.zeros(65, 8).half())

@@ -1,16 +1,42 @@
-"""The level of packed bitmaps: one bit for each position, and the values in the order of tensor cores.
+"""The level of packed bitmaps: codes of four columns each, and words of two values in the order of tensor cores.
 
-A parent is a tile of 64 rows. Its columns come in pieces of 64, each of four steps of 16 columns by four strips of 16
-rows. With row = 16 strip + 8 high + low and column = 16 step + 8 upper + 2 t + odd in a piece, a thread of
-``mma.m16n8k16`` is lane 4 low + t, and has eight positions (upper, high, odd) of a strip and a step, an octet: a byte
-of ``bits``. ``bits`` has 128 words for each piece, at (step, lane), with a byte for each strip.
+A parent is a strip of 16 rows; its columns come in pieces of 128. A group of four neighbours has at most four kept
+values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. A thread
+needs one word of two values of a group and a plane, or nothing:
 
-Each lane has its own stream of words, each of two values, through the octets of a piece in the order (step, strip). A
-pair of neighbours (odd 0 and 1) that are both kept is a word. In an octet these words come first, then the other
-values, two a word. If the last word has room for one more, the next octet fills it first; if that one has only complete
-pairs, the room stays empty. Word n of all 32 lanes makes row n of the piece, 64 values: no two lanes ever read the
-same bank of shared memory. Lanes with fewer words than others are padded. ``pos`` holds the row at which each piece
-begins.
+=======================  =====  ===========  ============
+kept places              words  first plane  second plane
+=======================  =====  ===========  ============
+none                     0
+0, 1 or both             1      0, 1
+0 or 1, and 2 or 3       1      both
+2, 3 or both             1                   2, 3
+three or four            2      0, 1         2, 3
+=======================  =====  ===========  ============
+
+With row = 8 high + low and column = 64 pair + 32 step + 16 upper + 4 t + place in a piece, the group belongs to lane
+4 low + t, which has eight of a pair, in the order (high, step, upper). ``bits`` has 72 words for each piece. The first
+64 are codes of groups, two words for each lane: one for a pair, with four bits for each of its groups in that order.
+The last eight have a byte for each lane, see below.
+
+Each lane has a stream of words through the groups of a piece. Word n of the 32 columns of streams makes row n of the
+piece, 64 values: no two lanes ever read the same bank of shared memory. Streams differ in length. To need little
+padding, lanes change columns after the first pair: the lane with the longest second pair continues where the
+shortest first pair ended, and so on. A lane's byte is the column in which it continues. ``pos`` holds the row at which
+each piece begins.
+
+Bytes of a dense float16 matrix that a random one takes, by the columns of a piece and the number of parts between
+which lanes change columns (without padding: 0.687, 0.587, 0.484, 0.371 and 0.236):
+
+=====================  =====  =====  =====  =====  =====
+columns, parts         50 %   60 %   70 %   80 %   90 %
+=====================  =====  =====  =====  =====  =====
+256, 2                 0.716  0.616  0.512  0.399  0.265
+256, 4                 0.722  0.622  0.518  0.405  0.273
+128, 1                 0.830  0.729  0.624  0.509  0.366
+128, 2 (this)          0.731  0.632  0.528  0.414  0.283
+128, 4                 0.746  0.647  0.541  0.428  0.297
+=====================  =====  =====  =====  =====  =====
 """
 
 from __future__ import annotations
@@ -23,33 +49,39 @@ from torch import Tensor
 
 from gossamer.formats.levels.base import Arrays, Level, Packed, Unpacked, require
 
-TILE = 64  # rows, and columns of a piece
-PIECE = TILE * TILE
+TILE = 16  # rows
+WIDTH = 128  # columns of a piece
+PIECE = TILE * WIDTH
 ALIGN = 64  # values of a row: a word for each of 32 lanes
-WORDS = 128  # of a piece
-_OCTETS = 16  # of a lane
+WORDS = 72  # of a piece
+_CODES = 64  # words of codes
+_GROUPS = 16  # of a lane
+#: By what is kept of a group (bit n: place n). Bit 1 is set if more than two are kept, or only places 2 and 3. If it is
+#: not and bit 3 is, bit 0 is the first place and bits 2 and 3 are the second one, as in the hardware's metadata.
+CODES = (0b0000, 0b0001, 0b0101, 0b0100, 0b0010, 0b1000, 0b1001, 0b0011, 0b0110, 0b1100, 0b1101, 0b0111, 0b1010, 0b1011,
+         0b1111, 0b1110)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Pieces(Level):
-    """Any set of positions: a bit for each, and values only where it is set.
+    """Any set of positions: four bits for each group of four, and words of two values only where something is kept.
 
-    The coordinate below a tile is ``row * width + column``, for its 64 rows and ``width`` columns.
+    The coordinate below a strip is ``row * width + column``, for its 16 rows and ``width`` columns.
 
     Examples
     --------
     >>> import torch
     >>> level = Pieces()
-    >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 64 * 8 + 1]), 1, 64 * 64)
-    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 1 has column 3 of row 0; lane 0 column 1 of row 8
-    ([0, 1], [2, 0], 64)
-    >>> [bin(word) for word in arrays["bits"][:2]]  # lane 0: upper 0, high 1, odd 1; lane 1: upper 0, high 0, odd 1
-    ['0b1000', '0b10']
+    >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 128 * 8 + 5]), 1, 16 * 128)
+    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 0 has column 3 of row 0; lane 1 column 5 of row 8
+    ([0, 1], [1, 3], 64)
+    >>> [hex(word) for word in arrays["bits"][:2]]
+    ['0x6', '0x0']
     """
 
     arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
     types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "bits": (torch.int32,)}
-    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 4096) + 1", "bits": "parents * (size / 4096) * 128"}
+    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 2048) + 1", "bits": "parents * (size / 2048) * 72"}
 
     @property
     def ordered(self) -> bool:
@@ -61,26 +93,27 @@ class Pieces(Level):
     def pack(self, parent: Tensor, coord: Tensor, parents: int, size: int) -> Packed:
         width = max(size // TILE, 1)
         row, col = coord // width, coord % width
-        pieces = parents * (width // TILE)
-        key = (parent * (width // TILE) + col // TILE) * PIECE + _key(row, col % TILE)
+        pieces = parents * (width // WIDTH)
+        key = (parent * (width // WIDTH) + col // WIDTH) * PIECE + _key(row, col % WIDTH)
         flags = torch.zeros(pieces * PIECE, dtype=torch.bool, device=coord.device)
         flags[key] = True
-        streams = _streams(_octets(flags))
+        groups = _groups(flags)
+        streams = _streams(groups)
         pos = _starts(streams.rows)
-        return {"pos": pos, "bits": _words(streams.octets)}, streams.position(key, pos), int(pos[-1]) * ALIGN
+        return {"pos": pos, "bits": _words(groups, streams.change)}, streams.position(key, pos), int(pos[-1]) * ALIGN
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
-        pos, octets = arrays["pos"], _bytes(arrays["bits"])
-        bit = torch.arange(8, dtype=octets.dtype, device=device)
-        key = (octets.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
-        position = _streams(octets).position(key, pos)
+        pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
+        bit = torch.arange(4, dtype=torch.uint8, device=device)
+        key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
+        position = _streams(groups, change).position(key, pos)
         piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
-        across = max(width // TILE, 1)
+        across = max(width // WIDTH, 1)
         places = int(pos[-1]) * ALIGN
         parent, coord = (torch.zeros(places, dtype=torch.int64, device=device) for _ in range(2))
         parent[position] = piece // across
-        coord[position] = row * width + piece % across * TILE + col
+        coord[position] = row * width + piece % across * WIDTH + col
         if key.numel() == places:
             return parent, coord, None
         valid = torch.zeros(places, dtype=torch.bool, device=device)
@@ -88,7 +121,10 @@ class Pieces(Level):
         return parent, coord, valid
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
-        rows = _streams(_bytes(arrays["bits"])).rows
+        groups, change = _unpacked(arrays["bits"])
+        lanes = torch.arange(32, dtype=torch.uint8, device=change.device)
+        require(bool((change.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
+        rows = _streams(groups, change).rows
         require(bool((arrays["pos"] == _starts(rows)).all()), "pos does not agree with the bits of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -96,69 +132,77 @@ class Pieces(Level):
 
 
 class _Streams(NamedTuple):
-    """Where the octets of each lane begin, [pieces, octets, lanes]."""
+    """Where the words of each group are, [pieces, groups, lanes]."""
 
-    octets: Tensor  # bytes
-    word: Tensor  # number of the first word that the octet may write to
-    half: Tensor  # 1 if this word has one value already
+    groups: Tensor  # what is kept, four bits
+    row: Tensor  # of the first word
+    column: Tensor
+    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair
     rows: Tensor  # of each piece
 
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
-        """Where the values of these positions are, given by their number in the order of the octets."""
-        octet = key // 8
-        slot = _table(key.device).slot[self.half.view(-1)[octet], self.octets.view(-1)[octet].long(), key % 8]
-        word = self.word.view(-1)[octet] + slot // 2 + pos[key // PIECE].long()
-        return word * ALIGN + octet % 32 * 2 + slot % 2
+        """Where the values of these positions are, given by their number in the order of the groups."""
+        group = key // 4
+        slot = _table(key.device).slot[self.groups.view(-1)[group].long(), key % 4]
+        row = self.row.view(-1)[group] + slot // 2 + pos[key // PIECE].long()
+        return row * ALIGN + self.column.view(-1)[group] * 2 + slot % 2
 
 
-def _streams(octets: Tensor) -> _Streams:
-    """Follow the streams of all lanes through their 16 octets."""
-    table = _table(octets.device)
-    word = torch.zeros((octets.shape[0], 32), dtype=torch.int64, device=octets.device)
-    half = torch.zeros_like(word)
-    words, halves = [], []
-    for octet in octets.long().unbind(1):
-        words.append(word)
-        halves.append(half)
-        word, half = word + table.words[half, octet], table.half[half, octet]
-    rows = (word + half).amax(1)
-    return _Streams(octets, torch.stack(words, 1), torch.stack(halves, 1), rows)
+def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
+    """Follow the streams of all lanes; ``change``: where they continue, if that is decided."""
+    words = _table(groups.device).words[groups.long()].view(-1, 2, _GROUPS // 2, 32)
+    row = words.cumsum(2) - words
+    length = words.sum(2)
+    if change is None:
+        change = _change(length)
+    start = length[:, 0].gather(1, change.long())
+    row[:, 1] += start[:, None]
+    ends = torch.cat([length[:, 0], start + length[:, 1]], 1)
+    lanes = torch.arange(32, device=groups.device).expand_as(change)
+    column = torch.stack([lanes, change.long()], 1)[:, :, None].expand_as(row).reshape(groups.shape)
+    return _Streams(groups, row.view(groups.shape), column, change, ends.amax(1))
 
 
-class _Table(NamedTuple):
-    """What an octet does to a stream, by whether its first word has one value already, and by the byte."""
-
-    slot: Tensor  # [2, 256, 8]: where the value of each position is, in values after the first word
-    words: Tensor  # [2, 256]: the words that the stream advances by
-    half: Tensor  # [2, 256]: does the word then have one value already?
-
-
-def _table(device: torch.device) -> _Table:
-    """Place the values of every octet.
+def _change(length: Tensor) -> Tensor:
+    """Let the lane with the longest second pair continue where the shortest first pair ended, and so on.
 
     Examples
     --------
-    >>> slot, words, half = _table(torch.device("cpu"))
-    >>> slot[0, 0b00_11_01_00, 2:6].tolist()  # pair 2 is the first word, the value of pair 1 has the next one
-    [2, 0, 0, 1]
-    >>> slot[1, 0b00_11_01_00, 2:6].tolist()  # the value of pair 1 fills the word that is begun
-    [1, 0, 2, 3]
-    >>> words[:, 0b00_11_01_00].tolist(), half[:, 0b00_11_01_00].tolist()
-    ([1, 2], [1, 0])
+    >>> _change(torch.tensor([[[4, 1, 3], [2, 5, 9]]])).tolist()  # columns of four, one and three words
+    [[0, 2, 1]]
     """
-    begun = torch.arange(2, device=device).view(2, 1, 1)
-    kept = torch.arange(256, device=device).view(256, 1, 1) >> torch.arange(8, device=device).view(4, 2) & 1
-    both = kept.sum(2) == 2
-    single = (kept.sum(2) == 1).long()
-    whole = 2 * (begun + both.cumsum(1) - 1)  # where a pair is, in values
-    end = 2 * (begun[..., 0] + both.sum(1))  # where single values begin
-    rank = single.cumsum(1) - 1 - begun  # -1: fills the word that is begun
-    alone = torch.where(rank < 0, 1, end[..., None] + rank)
-    slot = torch.where(both, whole, alone)[..., None] + torch.arange(2, device=device) * both[..., None]
-    end = end + (single.sum(1) - begun[..., 0]).clamp(min=0)
-    nothing = (kept.sum((1, 2)) == 0).expand(2, 256)
-    words, half = torch.where(nothing, 0, end // 2), torch.where(nothing, begun[..., 0], end % 2)
-    return _Table((slot * kept.view(256, 4, 2)).view(2, 256, 8), words, half)
+    shortest = length[:, 0].argsort(dim=1, stable=True)
+    longest = length[:, 1].argsort(dim=1, stable=True, descending=True)
+    return torch.empty_like(shortest).scatter_(1, longest, shortest).to(torch.uint8)
+
+
+class _Table(NamedTuple):
+    """By what is kept of a group."""
+
+    words: Tensor  # [16]
+    slot: Tensor  # [16, 4]: where the value of each place is, in values after the first word
+    code: Tensor  # [16]
+    kept: Tensor  # [16], by code
+
+
+def _table(device: torch.device) -> _Table:
+    """Place the values of every group.
+
+    Examples
+    --------
+    >>> table = _table(torch.device("cpu"))
+    >>> [(int(table.words[kept]), table.slot[kept].tolist()) for kept in (0b1101, 0b1100, 0b0010, 0b1001)]
+    [(2, [0, 1, 2, 3]), (1, [0, 1, 0, 1]), (1, [0, 1, 0, 1]), (1, [0, 0, 1, 1])]
+    """
+    words, slot = [], []
+    for kept in range(16):
+        both = kept.bit_count() > 2
+        words.append(2 if both else int(kept > 0))
+        across = kept & 3 and kept & 12
+        slot.append([0, 1, 2, 3] if both else [0, 0, 1, 1] if across else [0, 1, 0, 1])
+    code = torch.tensor(CODES, dtype=torch.uint8, device=device)
+    kept_of = code.long().argsort().to(torch.uint8)
+    return _Table(torch.tensor(words, device=device), torch.tensor(slot, device=device), code, kept_of)
 
 
 def _starts(rows: Tensor) -> Tensor:
@@ -169,31 +213,37 @@ def _starts(rows: Tensor) -> Tensor:
 
 
 def _key(row: Tensor, col: Tensor) -> Tensor:
-    """Number of a position in its piece, in the order of the octets: (step, strip, lane, upper, high, odd)."""
-    lane = row % 8 * 4 + col % 8 // 2
-    return (((col // 16 * 4 + row // 16) * 32 + lane) * 2 + col // 8 % 2) * 4 + row // 8 % 2 * 2 + col % 2
+    """Number of a position in its piece, in the order of the groups: (pair, high, step, upper, lane, place)."""
+    lane = row % 8 * 4 + col // 4 % 4
+    return ((col // 64 * 8 + row // 8 * 4 + col // 16 % 4) * 32 + lane) * 4 + col % 4
 
 
 def _row_and_col(key: Tensor) -> tuple[Tensor, Tensor]:
     """Undo :func:`_key`."""
-    lane = key // 8 % 32
-    row = key // 256 % 4 * 16 + key // 2 % 2 * 8 + lane // 4
-    return row, key // 1024 * 16 + key // 4 % 2 * 8 + lane % 4 * 2 + key % 2
+    lane, group = key // 4 % 32, key // 128
+    return group // 4 % 2 * 8 + lane // 4, group // 8 * 64 + group % 4 * 16 + lane % 4 * 4 + key % 4
 
 
-def _octets(flags: Tensor) -> Tensor:
-    """Bytes from a flag for each position: [pieces, octets, lanes]."""
-    shift = torch.arange(8, dtype=torch.uint8, device=flags.device)
-    return (flags.view(-1, _OCTETS, 32, 8).to(torch.uint8) << shift).sum(-1, dtype=torch.uint8)
+def _groups(flags: Tensor) -> Tensor:
+    """Four bits from a flag for each position: [pieces, groups, lanes]."""
+    shift = torch.arange(4, dtype=torch.uint8, device=flags.device)
+    return (flags.view(-1, _GROUPS, 32, 4).to(torch.uint8) << shift).sum(-1, dtype=torch.uint8)
 
 
-def _words(octets: Tensor) -> Tensor:
-    """Words from bytes: those of the four strips of a step are one."""
-    shift = torch.arange(0, 32, 8, dtype=torch.int32, device=octets.device).view(4, 1)
-    return (octets.view(-1, 4, 4, 32).int() << shift).sum(2, dtype=torch.int32).view(-1)
+def _shifts(device: torch.device) -> Tensor:
+    return torch.arange(0, 32, 4, dtype=torch.int32, device=device)[:, None]
 
 
-def _bytes(bits: Tensor) -> Tensor:
+def _words(groups: Tensor, change: Tensor) -> Tensor:
+    """The words of pieces: two of codes for each lane, then the columns in which lanes continue."""
+    codes = _table(groups.device).code[groups.long()].int().view(-1, 2, 8, 32)
+    words = (codes << _shifts(groups.device)).sum(2, dtype=torch.int32).transpose(1, 2)
+    return torch.cat([words.reshape(-1, _CODES), change.contiguous().view(torch.int32)], 1).view(-1)
+
+
+def _unpacked(bits: Tensor) -> tuple[Tensor, Tensor]:
     """Undo :func:`_words`."""
-    shift = torch.arange(0, 32, 8, dtype=torch.int32, device=bits.device).view(4, 1)
-    return (bits.view(-1, 4, 1, 32) >> shift & 255).to(torch.uint8).view(-1, _OCTETS, 32)
+    words = bits.view(-1, WORDS)
+    codes = words[:, :_CODES].reshape(-1, 32, 2).transpose(1, 2)[:, :, None] >> _shifts(bits.device) & 15
+    groups = _table(bits.device).kept[codes.reshape(-1, _GROUPS, 32).long()]
+    return groups, words[:, _CODES:].contiguous().view(torch.uint8)

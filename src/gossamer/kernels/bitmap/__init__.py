@@ -1,1 +1,1 @@
-"""Packed bitmaps, any pattern on dense tensor cores."""
+"""Packed bitmaps, any pattern on sparse tensor cores."""

@@ -1,4 +1,4 @@
-"""Packed bitmaps on a GPU: expanded in registers on their way to dense tensor cores."""
+"""Packed bitmaps on a GPU: words go straight into the registers of sparse tensor cores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from gossamer.formats.levels.pieces import WIDTH
 from gossamer.kernels import gpu
 from gossamer.kernels.bitmap import plan
 from gossamer.kernels.bitmap.operators import decode
@@ -48,7 +49,7 @@ def decide(
     launch = plan.product(
         tokens, rows, cols, most, gpu.capability(device), ELEMENTS[x.dtype], activation, gpu.processors(device)
     )
-    steps = -(-cols // 64)
+    steps = -(-cols // WIDTH)
     arguments: tuple[Argument, ...] = (
         Address(_VALUES), Address(_BITS), Address(_POS), Address(_X), Address(_OUT), Address(_BIAS), 0, 0, rows, cols,
         tokens, steps, 2 * line, 2 * rows, plan.slot_bytes(most), Box(_X, cols, tokens, 2 * line, tokens),
@@ -83,10 +84,10 @@ def dense_of(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) ->
     if values.dtype not in ELEMENTS or not usable() or not rows * cols:
         return decode(values, bits, pos, rows, cols)
     dense = values.new_empty((rows, cols))
-    steps = -(-cols // 64)
+    steps = -(-cols // WIDTH)
     run = kernel("bitmap_dense", values.get_device(), ELEMENTS[values.dtype])
     held = (tensor.data_ptr() for tensor in (values.contiguous(), bits, pos, dense))
-    run((-(-steps // 4), -(-rows // 64), 1), 128, *held, rows, cols, steps)
+    run((-(-steps // 4), -(-rows // 16), 1), 128, *held, rows, cols, steps)
     return dense
 
 

@@ -82,5 +82,6 @@ def guess(format: Format, rows: int, cols: int, kept: int, tokens: int, size: in
     if isinstance(format, PackedBitmap):
         if tokens > TOKENS:  # decoded first
             return guess(Dense(), rows, cols, kept, tokens, size) + 2 * rows * cols * size / bandwidth
-        return 4e-6 + rows * cols * 2.6e-13 + kept * 3.6e-13
+        stored = (0.17 * rows * cols + 1.12 * kept) * size  # codes, words and padding
+        return 4e-6 + stored / bandwidth * max(1.0, tokens / 24)
     return 6e-6 + max(kept * (size + 1.2) / bandwidth * 2, 2 * kept * tokens / 1e13)

@@ -1,38 +1,46 @@
-// y = act(x W' + bias) for a weight of any pattern, stored as bits and packed values, and up to 8 NT tokens: dense tensor
-// cores, sparse bytes.
+// y = act(x W' + bias) for a weight of any pattern, stored as codes and packed words, and up to 8 NT tokens: two planes of 2:4
+// on sparse tensor cores.
 //
-// A piece is 64 rows x 64 columns: 512 bytes of bits, and 128 bytes for each row of words (formats/levels/pieces.py). A block
-// has 64 rows at a time, every gridDim / CLUSTER-th of them, and a cluster of blocks shares the columns; its KW warps each
-// take every KW-th piece. A warp works alone: SLOTS slots of its own, filled by bulk copies, x by the copy engine, also for
-// the next rows while the sums of these are added up. It expands the bits and values of 16 x 16 elements in registers
-// (bitmap_decode.cuh), and multiplies by mma.m16n8k16.
+// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
+// strip is 16 rows. Strips are divided evenly among the blocks; a cluster of blocks shares the columns, and KW / TEAM teams
+// of warps take every (KW / TEAM)-th piece. A team shares 128 columns of x, brought XS times ahead; each of its warps
+// multiplies HIGH strips one after the other, with SLOTS pieces of its own on their way. It loads words straight into the
+// registers (bitmap_decode.cuh), asks for the next piece, and multiplies both planes by mma.sp.m16n8k32. Sums are added in a
+// fixed order.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 %: 78, 66, 54, 41 MB; 18.1, 15.3, 12.5, 9.4 us at 4.3 TB/s. Measured with
-// 8 tokens: 24.0, 22.6, 22.2, 21.7 us, where cuBLAS takes 30.0; 4096 x 14336: 22.7, 20.6, 20.2, 18.1 us, cuBLAS 31.9. Without the
-// decoder: 22.1, 19.2, 16.7, 14.5. By Nsight Compute no unit is saturated at 80 %: 1.6 instructions a cycle, L1 48 %, DRAM 39 %;
-// the processors are active for 73 % of the time, since 224 blocks are 1.7 for each of 132 of them.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 86, 74, 62, 49, 33 MB; 20.0, 17.3, 14.4, 11.3, 7.7 us at 4.3 TB/s.
+// For 8 tokens a warp takes 280 instructions for a piece, of which 190 decode and 50 ask for the next one: 61000 for each
+// processor, 8.7 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
+// 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
 //
-// What was tried: 9 to 13 warps were slower than 8 (23.7 us for 22.2 at 70 %), because some are idle in the last round; 16 as fast
-// as 8; three slots no faster than two (26.2 us for 24.2 at 50 %: fewer warps fit).
+// Measured for 8 tokens, 14336 x 4096, at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
+// ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
+//   8 warps, 2 slots                24.7, 22.0, 21.6, 21.4 us: latency, since density hardly matters
+//   8 warps, 3 slots                26.6, 22.9, 22.4, 21.9; without products 23.9, 17.4, 14.1, 10.9
+//   4 warps, 2 slots                43.0, 42.6, 42.6, 42.5
+//   16 warps, 2 slots               no room, 20.2, 17.1, 16.0; 3 slots: 16.7 at 90 %
+//   a piece in one turn of a loop   28.0, 21.8, 22.0, 21.3, with 3 slots
+//   teams of 2, 8 warps, 2 slots    27.1, 25.7, 25.5, 25.0
+//   clusters of 2, 8 warps, 2 slots 33.5, 31.3, 30.9, 30.4
 //
-// Macros: ELEMENT, NT, KW, SLOTS, SETS (copies of the sums: KW / SETS warps add to the same one), CLUSTER, ACT. On sm_80:
-// cp.async for all copies, no clusters.
+// Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take turns), CLUSTER,
+// ONCE (1: HIGH * TEAM are all strips of a block), EARLY (1: a slot is filled again before the products of its piece),
+// CHAINS (2: each plane has sums of its own within a piece), THREADS_COPY (1: cp.async copies codes), ACT. On sm_80: cp.async
+// for all copies, no clusters, TEAM is 1.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
 
 #define THREADS (32 * KW)
-constexpr int X_BYTES = NT * 1024, LINE = Lines<64>::LINE;
-constexpr int SMEM_X = 0;                                       // SLOTS a warp, each 128-byte swizzled
-constexpr int SMEM_TABLE = KW * SLOTS * X_BYTES;
-constexpr int SMEM_SUMS = SMEM_TABLE + TABLE;
-constexpr int SMEM_BAR = SMEM_SUMS + SETS * NT * 8 * LINE * 4;  // SLOTS a warp
-constexpr int SMEM_W = (SMEM_BAR + KW * SLOTS * 8 + 127) / 128 * 128;  // SLOTS a warp: bits, values
+#define TEAMS (KW / TEAM)
+#define ROWS (16 * HIGH * TEAM)
+constexpr int BOX = NT * 1024, X_BYTES = 2 * BOX, LINE = Lines<ROWS>::LINE;  // BOX: 64 columns of x, 128-byte swizzled
+constexpr int SMEM_W = TEAMS * XS * X_BYTES;  // after x: SLOTS pieces a warp
 
 struct Problem {
   const char* values;
   const char* bits;
-  const int* pos;          // where the values of each piece begin, in rows of 128 bytes
+  const int* pos;          // where the words of each piece begin, in rows of 128 bytes
   const char* x;           // token-major
   char* y;                 // token-major
   const Element* bias;
@@ -40,64 +48,109 @@ struct Problem {
   const float* token_scale;
   int rows, k, tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int slot;                // bytes of a slot: bits, the most values of a piece, and a row that is read in vain
+  int slot;                // bytes of a slot: codes, and the most words of a piece
 };
 
 struct alignas(64) Map {  // of x, for the copy engine
   unsigned long long opaque[16];
 };
 
-// The pieces of a warp, SLOTS ahead: of steps `begin`, `begin` + KW ... of every block of 64 rows that is this one's.
+// What a warp asks for: pieces, and columns of x for its team, ahead of the products.
 struct Stream {
   const Problem& p;
   const Map& map;
   unsigned smem, warp, lane;
-  int begin, end;     // steps
-  int block, blocks, stride;
-  int next;           // the step to ask for next, of `block`
-  int from, to;       // where its values begin and end
+  int begin, end;        // steps of this block
+  int strip0, strips;    // the warp's first strip, and the end of the block's
+  int x_strip0, x_step;  // of x, to ask for next
+  int asked, looked;     // pieces that were asked for, and were asked for when lanes looked ahead
+  int count;             // of all pieces of the warp
+  int piece, from, to;   // of a lane: a later piece, and where its words begin and end
 
-  __device__ __forceinline__ unsigned x(int slot) const { return smem + SMEM_X + (warp * SLOTS + slot) * X_BYTES; }
+  __device__ __forceinline__ unsigned x(int slot) const { return smem + (warp / TEAM * XS + slot) * X_BYTES; }
   __device__ __forceinline__ unsigned bits(int slot) const { return smem + SMEM_W + (warp * SLOTS + slot) * p.slot; }
-  __device__ __forceinline__ unsigned bar(int slot) const { return smem + SMEM_BAR + (warp * SLOTS + slot) * 8; }
-  __device__ __forceinline__ long long piece() const { return (long long)block * p.steps + next; }
+  __device__ __forceinline__ unsigned bars() const { return smem + SMEM_W + KW * SLOTS * p.slot; }
+  __device__ __forceinline__ unsigned bar(int slot) const { return bars() + (warp * SLOTS + slot) * 8; }
+  __device__ __forceinline__ unsigned x_bar(int slot) const { return bars() + (KW * SLOTS + warp / TEAM * 2 * XS + slot) * 8; }
+  __device__ __forceinline__ unsigned x_free(int slot) const { return x_bar(XS + slot); }
+  __device__ __forceinline__ bool leads() const { return warp % TEAM == 0; }
 
+  __device__ __forceinline__ void init_bars() const {
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), THREADS_COPY ? 33 : 1);
+      for (int i = 0; leads() && i < XS; ++i) init_bar(x_bar(i), 1), init_bar(x_free(i), TEAM);
+    }
+    fence_bars();
+    if (TEAM > 1)
+      __syncthreads();
+    else
+      __syncwarp();
+#endif
+  }
+
+  // Each lane looks for one of the next 32 pieces of the warp: what is asked for later does not wait for memory twice.
   __device__ __forceinline__ void look_ahead() {
-    if (next >= end) block += stride, next = begin;
-    if (next >= end) block = blocks;  // a warp without a piece
-    if (block < blocks) from = __ldg(p.pos + piece()), to = __ldg(p.pos + piece() + 1);
+    const int turns = (end - begin + TEAMS - 1) / TEAMS, mine = asked + lane;
+    looked = asked, count = piece = 0;
+    for (int first = strip0; first < strips; first += HIGH * TEAM) {
+      const int high = min(HIGH, strips - first), n = mine - count;
+      piece = n >= 0 && n < turns * high ? (first + n % high) * p.steps + begin + n / high * TEAMS : piece;
+      count += turns * high;
+    }
+    from = __ldg(p.pos + piece), to = __ldg(p.pos + piece + 1);
   }
 
   __device__ __forceinline__ void fetch(int slot) {
-    if (block < blocks) {
-      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS - ROW);  // more than there is room for is not read
-      const char* const bits_at = p.bits + piece() * PIECE_BITS;
+    if (asked < count) {
+      const int wanted = __shfl_sync(0xffffffff, piece, asked - looked);
+      const int from = __shfl_sync(0xffffffff, this->from, asked - looked), to = __shfl_sync(0xffffffff, this->to, asked - looked);
+      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
+      const char* const bits_at = p.bits + (long long)wanted * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
+      if (THREADS_COPY) {
+        if (lane < PIECE_BITS / 16) copy16<true>(bits(slot) + lane * 16, bits_at + lane * 16, 16);
+        arrive_when_copied(bar(slot));
+      }
       if (lane == 0) {
-        expect_tx(bar(slot), PIECE_BITS + bytes + p.tokens * 128);
-        bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
+        expect_tx(bar(slot), (THREADS_COPY ? 0 : PIECE_BITS) + bytes);
+        if (!THREADS_COPY) bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
         if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
-        tensor_load(x(slot), &map, next * 64, 0, bar(slot));
       }
 #else
       for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, bits_at + i, 16);
       for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, values_at + i, 16);
-      for (int i = lane; i < NT * 64; i += 32) {
-        int token = i >> 3, chunk = i & 7, left = token < p.tokens ? clamp16((p.k - next * 64 - chunk * 8) * 2) : 0;
-        const char* at = p.x + (long long)token * p.ldx + next * 128 + chunk * 16;
-        copy16<false>(x(slot) + token * 128 + ((chunk ^ (token & 7)) << 4), left ? at : p.x, left);
-      }
 #endif
-      next += KW;
-      look_ahead();
+      ++asked;
     }
 #if __CUDA_ARCH__ < 900
     mark_copies();
 #endif
   }
 
-  __device__ __forceinline__ void arrived(int slot, int phase) {
+  // The next 128 columns of x.
+  __device__ __forceinline__ void fetch_x(int slot) {
+    if (!leads() || begin >= end || x_strip0 >= strips) return;
+    const int col0 = x_step * 128;
+    x_step += TEAMS;
+    if (x_step >= end) x_step = begin, x_strip0 += HIGH * TEAM;
+#if __CUDA_ARCH__ >= 900
+    if (lane == 0) {
+      expect_tx(x_bar(slot), 2 * p.tokens * 128);
+      for (int box = 0; box < 2; ++box) tensor_load(x(slot) + box * BOX, &map, col0 + box * 64, 0, x_bar(slot));
+    }
+#else
+    for (int i = lane; i < NT * 128; i += 32) {
+      const int token = i >> 4, box = i >> 3 & 1, chunk = i & 7, col = col0 + box * 64 + chunk * 8;
+      const int left = token < p.tokens ? clamp16((p.k - col) * 2) : 0;
+      const char* at = p.x + (long long)token * p.ldx + col * 2;
+      copy16<false>(x(slot) + box * BOX + token * 128 + ((chunk ^ (token & 7)) << 4), left ? at : p.x, left);
+    }
+#endif
+  }
+
+  __device__ __forceinline__ void arrived(int slot, int phase) const {
 #if __CUDA_ARCH__ >= 900
     wait(bar(slot), phase);
 #else
@@ -106,47 +159,94 @@ struct Stream {
 #endif
   }
 
-  __device__ __forceinline__ void done(int slot) {
+  __device__ __forceinline__ void x_arrived(int slot, int phase) const {
+#if __CUDA_ARCH__ >= 900
+    wait(x_bar(slot), phase);
+#else
+    wait_for_copies();
+    __syncwarp();
+#endif
+  }
+
+  // The warp has read its x: the team's leader asks for more once all have.
+  __device__ __forceinline__ void x_done(int slot, [[maybe_unused]] int phase) {
+    if (EARLY) done();
+#if __CUDA_ARCH__ >= 900
+    if (TEAM > 1) {
+      if (lane == 0) arrive(x_free(slot));
+      if (leads()) wait(x_free(slot), phase);
+    }
+#endif
+    fetch_x(slot);
+  }
+
+  static __device__ __forceinline__ void done() {  // a slot is free
 #if __CUDA_ARCH__ >= 900
     fence_async();
 #endif
     __syncwarp();
-    fetch(slot);
   }
 };
 
-__device__ __forceinline__ void multiply(float (&sum)[4][NT][4], Decoder decoder, unsigned x, unsigned bits, int lane) {
+// Half of a piece, 64 columns, in registers.
+struct Pair {
+  unsigned a[2][2][4], meta;  // by step and plane
+
+  __device__ __forceinline__ Pair(const Exchange& exchange, unsigned codes, unsigned& at) {
+    decode(a, at, codes);
+    meta = exchange(metadata(codes));
+  }
+
+  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], unsigned x) const {
 #pragma unroll
-  for (int s = 0; s < 4; ++s) {
-    const unsigned word = lds32(bits + s * 128 + lane * 4);
-    unsigned b[NT][2];
-#pragma unroll
-    for (int tile = 0; tile < NT; tile += 2) {  // two times 8 tokens, of which the last may not be there
-      unsigned r[4];
-      int token = (NT == 1 ? 0 : tile + (lane >> 4)) * 8 + (lane & 7), chunk = s * 2 + (lane >> 3 & 1);
-      ldmatrix(r, x + token * 128 + ((chunk ^ (token & 7)) << 4));
-      b[tile][0] = r[0], b[tile][1] = r[1];
-      if (tile + 1 < NT) b[tile + 1][0] = r[2], b[tile + 1][1] = r[3];
-    }
-#pragma unroll
-    for (int strip = 0; strip < 4; ++strip) {
-      unsigned a[4];
-      decoder.decode(a, word, strip);
-#pragma unroll
-      for (int tile = 0; tile < NT; ++tile) mma(sum[strip][tile], a, b[tile][0], b[tile][1]);
+    for (int tile = 0; tile < NT; ++tile) {
+      unsigned b[2][4];
+      ldmatrix(b[0], x + tile * 1024);
+      ldmatrix(b[1], (x ^ 64) + tile * 1024);
+      mma_sp<0>(sum[tile], words(a[0][0]), b[0], meta);
+      mma_sp<0>(second[tile], words(a[0][1]), b[0], SECOND);
+      mma_sp<1>(sum[tile], words(a[1][0]), b[1], meta);
+      mma_sp<1>(second[tile], words(a[1][1]), b[1], SECOND);
     }
   }
+
+  static __device__ __forceinline__ uint4 words(const unsigned (&a)[4]) { return {a[0], a[1], a[2], a[3]}; }
+};
+
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Exchange& exchange, int slot, unsigned x) {
+  const unsigned bits = w.bits(slot), lane = w.lane;
+  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
+  const uint2 codes = lds64(bits + lane * 8);
+  const int next = lds8(bits + 256 + lane);
+  unsigned at = bits + PIECE_BITS + lane * 4;
+#if CHAINS == 2
+  float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
+#else
+  float(&second)[NT][4] = sum;
+#endif
+  const Pair left(exchange, codes.x, at);
+  at = __shfl_sync(0xffffffff, at, next);
+  if (!EARLY) left.multiply(sum, second, x);
+  const Pair right(exchange, codes.y, at);
+  if (!EARLY) right.multiply(sum, second, x + BOX);
+  w.done();
+  w.fetch(slot);
+  if (EARLY) left.multiply(sum, second, x), right.multiply(sum, second, x + BOX);
+#pragma unroll
+  for (int i = 0; i < (CHAINS - 1) * NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
 }
 
-// Sums of a warp into shared memory: SETS of them, and warps with the same one take turns.
-__device__ __forceinline__ void keep(const float (&sum)[4][NT][4], float* sums, int warp, int lane) {
+// Sums of a warp into shared memory: SETS of them, and teams with the same one take turns.
+__device__ __forceinline__ void keep(const float (&sum)[HIGH][NT][4], float* sums, int warp, int lane) {
   const int g = lane >> 2, t = lane & 3;
-  sums += warp % SETS * NT * 8 * LINE;
-  for (int turn = 0; turn < (KW + SETS - 1) / SETS; ++turn) {
+  const int team = warp / TEAM;
+  sums += team % SETS * NT * 8 * LINE + warp % TEAM * HIGH * 16;
+#pragma unroll 1
+  for (int turn = 0; turn < (TEAMS + SETS - 1) / SETS; ++turn) {
     __syncthreads();
-    if (turn != warp / SETS) continue;
+    if (turn != team / SETS) continue;
 #pragma unroll
-    for (int strip = 0; strip < 4; ++strip)
+    for (int strip = 0; strip < HIGH; ++strip)
 #pragma unroll
       for (int tile = 0; tile < NT; ++tile)
 #pragma unroll
@@ -165,35 +265,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   bitmap(const __grid_constant__ Problem p, const __grid_constant__ Map map) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const unsigned smem = (unsigned)__cvta_generic_to_shared(memory);
-  const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, rank = blockIdx.x % CLUSTER;
-  const int begin = p.steps * rank / CLUSTER + warp, end = p.steps * (rank + 1) / CLUSTER;
-  const int first = blockIdx.x / CLUSTER, blocks = (p.rows + 63) / 64, stride = gridDim.x / CLUSTER;
-  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first, blocks, stride, begin};
-#if __CUDA_ARCH__ >= 900
-  if (lane == 0)
-    for (int slot = 0; slot < SLOTS; ++slot) init_bar(w.bar(slot), 1);
-  fence_bars();
-  __syncwarp();
-#endif
+  // the compiler must know what is the same in all lanes of a warp: else each copy is a loop over lanes
+  const int lane = threadIdx.x & 31, warp = __shfl_sync(0xffffffff, threadIdx.x >> 5, 0), rank = blockIdx.x % CLUSTER;
+  const int begin = p.steps * rank / CLUSTER + warp / TEAM, end = p.steps * (rank + 1) / CLUSTER;
+  const int all = (p.rows + 15) / 16, groups = gridDim.x / CLUSTER, group = blockIdx.x / CLUSTER;
+  const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
+  const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
+  Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, first, begin, 0};
+  w.init_bars();
   after_the_kernel_before();
   w.look_ahead();
+  for (int i = 0; i < XS; ++i) w.fetch_x(i);
   for (int slot = 0; slot < SLOTS; ++slot) w.fetch(slot);
-  write_table(smem + SMEM_TABLE, threadIdx.x, THREADS);  // while the first pieces are on their way
-  __syncthreads();
-  int slot = 0, phase = 0;
+  const Exchange exchange(lane);
+  const int sums_at = ONCE ? 0 : (int)(SMEM_W + KW * SLOTS * p.slot + (KW * SLOTS + 2 * TEAMS * XS) * 8 + 15) / 16 * 16;
+  float* const sums = (float*)(memory + sums_at);
+  Problem mine = p;
+  mine.rows = min(p.rows, strips * 16);
+  int slot = 0, phase = 0, x_slot = 0, x_phase = 0;
 #pragma unroll 1
-  for (int block = first; block < blocks; block += stride) {
-    const AddUp<64, NT * 8, SETS, THREADS, CLUSTER> add_up(p, block * 64, rank);
-    float sum[4][NT][4] = {};
+  for (int strip0 = first; strip0 < strips; strip0 += HIGH * TEAM) {
+    const AddUp<ROWS, NT * 8, SETS, THREADS, CLUSTER> add_up(mine, strip0 * 16, rank);
+    float sum[HIGH][NT][4] = {};
 #pragma unroll 1
-    for (int step = begin; step < end; step += KW) {
-      w.arrived(slot, phase);
-      multiply(sum, Decoder(smem + SMEM_TABLE, w.bits(slot) + PIECE_BITS, lane), w.x(slot), w.bits(slot), lane);
-      w.done(slot);
-      if (++slot == SLOTS) slot = 0, phase ^= 1;
+    for (int step = begin; step < end; step += TEAMS) {
+      if (w.asked - w.looked > 32 - HIGH) w.look_ahead();
+      w.x_arrived(x_slot, x_phase);
+#pragma unroll
+      for (int strip = 0; strip < HIGH; ++strip) {
+        if (strip0 + part + strip >= strips) break;
+        w.arrived(slot, phase);
+        multiply_piece(sum[strip], w, exchange, slot, w.x(x_slot));
+        if (++slot == SLOTS) slot = 0, phase ^= 1;
+      }
+      w.x_done(x_slot, x_phase);
+      if (++x_slot == XS) x_slot = 0, x_phase ^= 1;
     }
-    float* const sums = (float*)(memory + SMEM_SUMS);
     keep(sum, sums, warp, lane);
-    add_up.run(p, smem + SMEM_SUMS, sums);
+    add_up.run(mine, smem + sums_at, sums);
   }
 }

@@ -1,78 +1,75 @@
-// bitmap.cu: from bits and packed values to the registers of mma.m16n8k16.
+// bitmap.cu: from codes and packed words to the registers of mma.sp.m16n8k32.
 //
-// A piece is 64 rows x 64 columns: four steps of 16 columns, each of four strips of 16 rows. A lane has eight elements of a
-// strip and a step, an octet: a byte of the lane's word of the step. The values of a lane are a stream of words through its
-// octets; word n of all lanes makes 128 bytes, so that no two lanes read the same bank. In an octet, pairs of which both
-// elements are kept are whole words and come first, then the others, two a word; see formats/levels/pieces.py.
+// A piece is 16 rows x 128 columns: two pairs of steps of 32 columns. A lane has eight groups of four neighbouring columns of
+// a pair. Of a group, the first plane has a word of two values, the second one has another if more are kept; see
+// formats/levels/pieces.py. A register is such a word, or zero: no permutes, no table.
 //
-// A table of 512 entries says, for a byte and for whether the first word has one value already, where the word of each pair
-// is, which of its bytes become the register, by how much the stream advances, and which half of the table is next. A lane
-// reads one of 16 copies of an entry: loads of 8 bytes are done for 16 lanes at a time, so these don't collide either.
+// The second plane always has the places 2 and 3. The codes of a lane's groups, four bits each, are the hardware's metadata
+// but for bit 1, which says that the first plane has the places 0 and 1, if anything. A transposition within a quad puts
+// metadata into the lanes that the hardware reads it from. Only the products wait for it, not the loads.
 //
-// An octet takes 26 instructions and 6 cycles of shared memory, and 1 or 2 more for x, whatever is kept.
+// Each lane has a stream of words. Word n of the columns of streams makes 128 bytes, so that no two lanes read the same
+// bank. After the first pair each lane goes on in another column, where the stream of another lane ended.
 //
-// What was tried, 14336 x 4096 with 8 tokens on an H200 at 50 / 80 %, against 24.0 / 21.7 us:
-// - values of a strip side by side, found by popc, one load for each: bank conflicts; 31.1 / 22.3 us;
-// - entries of 16 bytes with the selectors of prmt and the next address: 20 instructions, 8 cycles; 24.1 / 22.3 us. Addresses
-//   that went through 18 bits were wrong in clusters, where shared addresses have the block's rank in bits from 24 on.
+// One multiplication adds up the numbers of words of all groups of a pair: no load waits for another one. The words of a group
+// are the first one behind the groups before it, and the last one before the group behind it. Before, each load moved the
+// address of the next one, and had to wait until that one had read it. 14336 x 4096 then took 43 us with 4 warps on a
+// processor and 22 with 8, at any density.
+//
+// Instructions of a pair, 1024 elements: 16 tests, 16 loads, 16 for addresses, 12 for zeros, 25 for the codes, and 6 for the
+// products of 8 tokens.
 #pragma once
 #include "tensor_cores.cuh"
 
-constexpr int PIECE_BITS = 512, ROW = 128;  // bytes
-constexpr int TABLE = 512 * 128;
+constexpr int PIECE_BITS = 288, ROW = 128;  // bytes
+constexpr unsigned SECOND = 0xeeeeeeee;     // metadata: places 2 and 3
 
-struct Entry {  // of the table
-  unsigned offset = 0;  // of the words of the four pairs, a byte each
-  unsigned code = 0;    // four bits for each pair: which of its word's bytes become the register; see Decoder
-  int words = 0, half = 0;
-
-  __device__ __forceinline__ Entry(unsigned byte, int begun) {
-    int end = 2 * begun;  // the next whole word, in values
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-      if ((byte >> 2 * j & 3) == 3) put(j, end, 1), end += 2;
-    bool fill = begun;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const unsigned pair = byte >> 2 * j & 3;
-      if (pair != 1 && pair != 2) continue;
-      const int at = fill ? 1 : end++;
-      put(j, at, 2 * pair + (at & 1)), fill = false;
-    }
-    words = byte ? end / 2 : 0, half = byte ? end & 1 : begun;
-  }
-
-  __device__ __forceinline__ void put(int j, int value, unsigned bytes) {
-    offset |= (unsigned)(value / 2) << 8 * j, code |= bytes << 4 * j;
-  }
-};
-
-// Written by all threads of a block.
-__device__ __forceinline__ void write_table(unsigned table, int thread, int threads) {
-  for (int i = thread; i < 512; i += threads) {
-    const Entry entry(i >> 1, i & 1);
-    const unsigned rest = entry.code | (unsigned)entry.half << 23 | (unsigned)entry.words << 24;
-    for (int c = 0; c < 16; ++c) sts64(table + i * 128 + (i + c & 15) * 8, entry.offset, rest);  // neighbours: other banks
-  }
+// The metadata of the first plane.
+__device__ __forceinline__ unsigned metadata(unsigned codes) {
+  const unsigned stored = (codes >> 3 & ~(codes >> 1) & 0x11111111) * 15;  // all four bits
+  return (codes & stored) | (~stored & 0x44444444);
 }
 
-// The stream of a lane through a piece.
-struct Decoder {
-  unsigned table;  // the lane's copy of it
-  unsigned entries;  // where the entry of byte 0 is: in the half for words that are begun, or in the other
-  unsigned at;       // the word that the next octet begins with
+// Bit 0 of each code: is there a word of the first plane?
+__device__ __forceinline__ unsigned first_plane(unsigned codes) {
+  const unsigned a = codes >> 3, b = codes >> 2, c = ~(codes >> 1), most = (a & b) | (c & (a | b));
+  return (most | codes) & 0x11111111;
+}
 
-  __device__ __forceinline__ Decoder(unsigned start, unsigned values, int lane) : table(start + lane % 16 * 8), entries(table), at(values + lane * 4) {}
+// What a lane must know to exchange codes with its quad.
+struct Exchange {
+  unsigned own[2];
+  int by[2];
 
-  // The registers of an octet, byte `k` of `word`.
-  __device__ __forceinline__ void decode(unsigned (&a)[4], unsigned word, int k) {
-    const uint2 entry = lds64(entries + permute(word, 0, 0x4404 + 0x10 * k));
-    // by code: nothing, a whole word, its first or second value as the low half, the same as the high half
-    const unsigned low = permute(0x32101054, 0x5454, entry.y), high = permute(0x54543254, 0x3210, entry.y);
+  __device__ __forceinline__ explicit Exchange(int lane)
+    : own{lane & 1 ? 0xf0f0f0f0 : 0x0f0f0f0f, lane & 2 ? 0xff00ff00 : 0x00ff00ff}, by{lane & 1 ? 4 : 28, lane & 2 ? 8 : 24} {}
+
+  // Code t of lane u becomes code u of lane t, in both halves of the words.
+  __device__ __forceinline__ unsigned operator()(unsigned word) const {
 #pragma unroll
-    for (int j = 0; j < 4; ++j)
-      a[j] = permute(lds32(dot4(entry.x, (unsigned)ROW << 8 * j, at)), 0, permute(low, high, 0x40 + 0x11 * j));
-    at = dot4(entry.y, (unsigned)ROW << 24, at);
-    entries = dot4(entry.y, 1u << 16, table);
+    for (int i = 0; i < 2; ++i) {
+      const unsigned other = __shfl_xor_sync(0xffffffff, word, 1 << i);
+      word = (word & own[i]) | (__funnelshift_r(other, other, by[i]) & ~own[i]);
+    }
+    return word;
   }
 };
+
+// The registers of a pair, by step and plane; `at` moves to the end of the pair.
+__device__ __forceinline__ void decode(unsigned (&a)[2][2][4], unsigned& at, unsigned codes) {
+  const unsigned first = first_plane(codes), counts = first + (codes >> 1 & 0x11111111);
+  const unsigned before = counts * 0x11111110;  // words of the groups before
+  unsigned begin[9] = {at};
+#pragma unroll
+  for (int n = 1; n < 8; ++n) {
+    const unsigned words = before & 15u << 4 * n;
+    begin[n] = at + (n == 1 ? words * 8 : words >> (4 * n - 7));
+  }
+  at = begin[8] = begin[7] + (counts >> 28) * ROW;
+#pragma unroll
+  for (int n = 0; n < 8; ++n) {  // high, step, upper
+    const int step = n >> 1 & 1, r = (n & 1) * 2 + (n >> 2);
+    a[step][0][r] = word_if<0>(begin[n], first, 1u << 4 * n);
+    a[step][1][r] = word_if<-ROW>(begin[n + 1], codes, 2u << 4 * n);
+  }
+}

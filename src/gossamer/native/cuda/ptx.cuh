@@ -178,6 +178,16 @@ __device__ __forceinline__ unsigned lds32(unsigned at) {
   return v;
 }
 
+// The word `OFFSET` bytes after `at` if `word` has any of `bits`; else zero.
+template <int OFFSET>
+__device__ __forceinline__ unsigned word_if(unsigned at, unsigned word, unsigned bits) {
+  unsigned v;
+  asm volatile(
+    "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %2, %3;\nsetp.ne.u32 p, t, 0;\nmov.b32 %0, 0;\n"
+    "@p ld.shared.u32 %0, [%1 + %4];\n}\n" : "=&r"(v) : "r"(at), "r"(word), "r"(bits), "n"(OFFSET) : "memory");
+  return v;
+}
+
 template <int OFFSET>
 __device__ __forceinline__ unsigned lds16(unsigned at) {
   unsigned short v;

@@ -69,7 +69,7 @@ struct AddUp {
   static constexpr int HALF_ROWS = GATED ? ROWS / 2 : 0;  // to the row of the second weight
   static constexpr int FOURS = (GATED ? ROWS / 2 : ROWS) / 4, LINE = Lines<ROWS>::LINE, AT_ONCE = COUNT / FOURS;
   static constexpr int EACH = (TOKENS + AT_ONCE * BLOCKS - 1) / (AT_ONCE * BLOCKS);  // tokens of a thread
-  static_assert(COUNT >= FOURS && ROWS % 32 == 0);
+  static_assert(COUNT >= FOURS && ROWS % 16 == 0);
   Four four;
   int mine, first, rank;  // the thread's first row, and token
   int begin, tokens;      // the block's first token, and how many it has
