@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
-
-from torch import Tensor
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from gossamer.app.bench.lm_cases import METHODS, Case
-from gossamer.scores import Score
+from gossamer.scores import Gradient
 
 _END: dict[str, Any] = {"until": 0.75}
 _LATE: dict[str, Any] = {"start": 0.15, "until": 0.75}
@@ -155,15 +153,7 @@ EXCHANGE_BOOSTED = [
 EXCHANGE_DEFAULT = [Case("RigL, boost 4", "RigL", "90%", _END, boost=4)]
 
 
-@dataclass(frozen=True)
-class Even(Score):
-    """The absolute gradient, divided by the root mean squares of its row and of its column."""
-
-    needs: ClassVar[tuple[str, ...]] = ("grad",)
-
-    def rate(self, weight: Tensor, *, grad: Tensor, **context: Any) -> Tensor:  # type: ignore[override]
-        squares = grad.float().square()
-        return grad.abs() * (squares.mean(1, keepdim=True) * squares.mean(0, keepdim=True) + 1e-30).rsqrt()
+_EVEN = Gradient(even=True)
 
 
 def _tried(name: str, how: str = "90%", method: str = "RigL", **options: Any) -> Case:
@@ -180,9 +170,9 @@ EXCHANGE_TRIED = [
     _tried("RigL, until 40 %", until=0.4),
     _tried("SET", method="SET"),
     _tried("SET, fraction 0.1", method="SET", fraction=0.1),
-    _tried("RigL, even gradients", growth=Even()),
-    _tried("RigL, even gradients, fraction 0.1", growth=Even(), fraction=0.1),
-    _tried("RigL, even gradients, until 40 %", growth=Even(), until=0.4),
+    _tried("RigL, even gradients", growth=_EVEN),
+    _tried("RigL, even gradients, fraction 0.1", growth=_EVEN, fraction=0.1),
+    _tried("RigL, even gradients, until 40 %", growth=_EVEN, until=0.4),
     _tried("RigL, fan-in, fraction 0.1", "fan-in 90%", fraction=0.1),
 ]
 

@@ -14,8 +14,9 @@ class RigL(Exchange):
     Parameters
     ----------
     model, optimizer, sparsity, growth, options
-        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`. On a language model
-        ``fraction=0.1`` was better than the published 0.3, and fixed masks were as good.
+        See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`. The defaults are the published
+        ones, and suit images. On a language model fixed masks were better than these, and
+        ``growth=gs.Gradient(even=True), fraction=0.1`` was better than fixed masks.
 
     Examples
     --------
@@ -23,6 +24,12 @@ class RigL(Exchange):
     >>> model = torch.nn.Linear(20, 30)
     >>> gs.train.RigL(model, torch.optim.SGD(model.parameters(), lr=0.1), sparsity=0.9, until=1000)
     RigL(1 layers, step 0, sparsity 90.00%)
+
+    For a transformer:
+
+    >>> model = torch.nn.Linear(20, 30)
+    >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    >>> method = gs.train.RigL(model, optimizer, 0.9, growth=gs.Gradient(even=True), fraction=0.1, until=1000)
     """
 
     usual: ClassVar[Growth] = Growth()

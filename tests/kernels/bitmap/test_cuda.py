@@ -52,13 +52,6 @@ def test_a_warp_with_many_pieces_looks_ahead_again(tokens, monkeypatch):
     check(1500, 390, tokens, 0.7)
 
 
-@pytest.mark.parametrize("name", ["EARLY", "CHAINS", "THREADS_COPY"])
-def test_the_other_choices(name, monkeypatch):
-    emulate(monkeypatch, bitmap_cuda, 8)
-    monkeypatch.setattr(plan, name, {"EARLY": 0, "CHAINS": 1, "THREADS_COPY": 1}[name])
-    check(300, 700, 9, 0.6)
-
-
 def test_the_gpu_before(monkeypatch):
     emulate(monkeypatch, bitmap_cuda)
     monkeypatch.setattr(gpu, "capability", lambda device: (8, 0))

@@ -12,9 +12,6 @@ TOKENS = 64
 WARPS = 16  # of a block, at most
 FLIGHT = 64 * 1024  # bytes of pieces that a block has on their way, if there is room
 TEAM_COST = 0.15  # how much longer a piece takes when the number of warps that share x is doubled
-EARLY = 1  # a slot is filled again before the products of its piece, not after them
-THREADS_COPY = 0  # codes are copied by the threads of a warp (1), not by the copy engine
-CHAINS = 2  # sums of each plane of its own (2) or not (1), for up to 16 tokens
 
 _BITS = 288  # bytes of a piece's codes
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have
@@ -128,8 +125,7 @@ def launch(eights: int, most: int, element: int, activation: int, made: Shape, m
     macros = {
         "ELEMENT": element, "NT": eights, "KW": memory.warps, "TEAM": made.team, "SLOTS": memory.slots,
         "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster,
-        "ONCE": int(made.passes == 1), "EARLY": EARLY, "CHAINS": CHAINS if eights <= 2 else 1,
-        "THREADS_COPY": THREADS_COPY, "ACT": activation,
+        "ONCE": int(made.passes == 1), "ACT": activation,
     }  # fmt: skip
     grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, most, made, memory)
     if chained:  # more than half of the shared memory, so that only one block fits on a processor

@@ -13,7 +13,12 @@
 // processor, 8.7 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
 // 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
 //
-// Measured for 8 tokens, 14336 x 4096, at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
+// Measured for 8 tokens, 14336 x 4096, at 50 / 60 / 70 / 80 / 90 %: 24.2, 21.8, 19.1, 15.7, 15.0 us, and without products 23.2,
+// 20.5, 18.0, 15.0, 10.9: the copies are the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
+// than 1 %: products before the next piece is asked for, one chain of sums for both planes, codes by cp.async, no fence. Slower:
+// 8 warps (18.6 us at 90 %), teams of 2 (16.7), clusters of 2 (30 to 39).
+//
+// Before, in another run (cuBLAS: 32.3 us), at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
 // ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
 //   8 warps, 2 slots                24.7, 22.0, 21.6, 21.4 us: latency, since density hardly matters
 //   8 warps, 3 slots                26.6, 22.9, 22.4, 21.9; without products 23.9, 17.4, 14.1, 10.9
@@ -24,9 +29,7 @@
 //   clusters of 2, 8 warps, 2 slots 33.5, 31.3, 30.9, 30.4
 //
 // Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take turns), CLUSTER,
-// ONCE (1: HIGH * TEAM are all strips of a block), EARLY (1: a slot is filled again before the products of its piece),
-// CHAINS (2: each plane has sums of its own within a piece), THREADS_COPY (1: cp.async copies codes), ACT. On sm_80: cp.async
-// for all copies, no clusters, TEAM is 1.
+// ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #define WEIGHT 0
 #include "bitmap_decode.cuh"
 #include "sums.cuh"
@@ -78,7 +81,7 @@ struct Stream {
   __device__ __forceinline__ void init_bars() const {
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
-      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), THREADS_COPY ? 33 : 1);
+      for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), 1);
       for (int i = 0; leads() && i < XS; ++i) init_bar(x_bar(i), 1), init_bar(x_free(i), TEAM);
     }
     fence_bars();
@@ -109,13 +112,9 @@ struct Stream {
       const char* const bits_at = p.bits + (long long)wanted * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
-      if (THREADS_COPY) {
-        if (lane < PIECE_BITS / 16) copy16<true>(bits(slot) + lane * 16, bits_at + lane * 16, 16);
-        arrive_when_copied(bar(slot));
-      }
       if (lane == 0) {
-        expect_tx(bar(slot), (THREADS_COPY ? 0 : PIECE_BITS) + bytes);
-        if (!THREADS_COPY) bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
+        expect_tx(bar(slot), PIECE_BITS + bytes);
+        bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
         if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
       }
 #else
@@ -170,7 +169,7 @@ struct Stream {
 
   // The warp has read its x: the team's leader asks for more once all have.
   __device__ __forceinline__ void x_done(int slot, [[maybe_unused]] int phase) {
-    if (EARLY) done();
+    done();
 #if __CUDA_ARCH__ >= 900
     if (TEAM > 1) {
       if (lane == 0) arrive(x_free(slot));
@@ -219,21 +218,22 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, c
   const uint2 codes = lds64(bits + lane * 8);
   const int next = lds8(bits + 256 + lane);
   unsigned at = bits + PIECE_BITS + lane * 4;
-#if CHAINS == 2
+#if NT <= 2
   float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
   float(&second)[NT][4] = sum;
 #endif
   const Pair left(exchange, codes.x, at);
   at = __shfl_sync(0xffffffff, at, next);
-  if (!EARLY) left.multiply(sum, second, x);
   const Pair right(exchange, codes.y, at);
-  if (!EARLY) right.multiply(sum, second, x + BOX);
-  w.done();
+  w.done();  // the piece is in registers: the next one is asked for before the products
   w.fetch(slot);
-  if (EARLY) left.multiply(sum, second, x), right.multiply(sum, second, x + BOX);
+  left.multiply(sum, second, x);
+  right.multiply(sum, second, x + BOX);
+#if NT <= 2
 #pragma unroll
-  for (int i = 0; i < (CHAINS - 1) * NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
+  for (int i = 0; i < NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
+#endif
 }
 
 // Sums of a warp into shared memory: SETS of them, and teams with the same one take turns.
