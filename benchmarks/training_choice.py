@@ -3,7 +3,7 @@
     python benchmarks/training_choice.py --jobs 16        writes benchmarks/results/training-choice.json
 
 ``gamma`` (share of the fan-in that must be salient, or the neuron is ablated) and ``min_salient`` (how many must be in
-any case) of SRigL; ``init``, which all methods share. A fifth of the train images is kept back and judged.
+any case) of SRigL; ``growth`` and ``fraction`` of RigL; ``init``, which all methods share. A fifth of the train images is kept back and judged.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from benchmarks.training import SAME, Cell, measure_all, read
 
 RESULTS = Path(__file__).with_name("results") / "training-choice.json"
 ABLATION = [{"gamma": g, "min_salient": m} for g, m in ((0.3, 1), (0.3, 2), (0.3, 12), (0.95, 1), (0.95, 12))]
+GROWTH = [{"growth": g, "fraction": f} for g in ("gradient", "even gradient") for f in (0.3, 0.1)]
 INIT = [{"init": init} for init in ("rescale", "kaiming", None)]
 
 
@@ -29,7 +30,13 @@ def cells(seeds: int) -> list[Cell]:
     ablation = itertools.product(ABLATION, ("mnist5k-mlp", "mnist5k-cnn", "mnist5k-transformer"), (0.9, 0.99))
     init = itertools.product(INIT, ("torch's mlp", "torch's mlp, 5 epochs", "mnist5k-transformer"), (0.9,))
     settings = [*ablation, *init]
-    return [_cell(task, "SRigL", sparsity, seed, how) for seed in range(seeds) for how, task, sparsity in settings]
+    growth = list(itertools.product(GROWTH, ("mnist5k-mlp",), (0.9, 0.99)))
+    return [
+        _cell(task, method, sparsity, seed, how)
+        for seed in range(seeds)
+        for method, each in (("SRigL", settings), ("RigL", growth))
+        for how, task, sparsity in each
+    ]
 
 
 def _cell(task: str, method: str, sparsity: float, seed: int, options: dict[str, Any]) -> Cell:
@@ -45,7 +52,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             setting = ", ".join(f"{k}={v}" for k, v in row["options"].items())
             groups.setdefault((setting, column), []).append(row["accuracy"])
     lines: list[str] = []
-    for kind in ("gamma", "init"):
+    for kind in ("gamma", "init", "growth"):
         settings = [s for s in dict.fromkeys(s for s, _ in groups) if s.startswith(kind)]
         columns = sorted({c for s, c in groups if s in settings})
         lines += ["", "| | " + " | ".join([*columns, "mean"]) + " |", "|---|" + "---:|" * (len(columns) + 1)]

@@ -24,7 +24,7 @@ class Exchange(Method):
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`; ``score`` decides which weights are dropped.
     growth
-        "gradient", "random" or a score; or a number of steps, such as 8 or "mean of 8 steps": growth by the gradient
+        "gradient", "even gradient", "random" or a score; or a number of steps, such as 8 or "mean of 8 steps": growth by the gradient
         averaged over this many steps before an update.
 
     Examples

@@ -1,6 +1,6 @@
 """Gradual n:m and V:N:M: more and more groups of columns have the pattern, and the others keep all of their weights.
 
-If instead all groups kept fewer and fewer of m, each stage would remove an eighth of the weights (of m = 8) or whole
+If instead all groups kept fewer and fewer of m, each stage would remove an eighth of the weights (of m = 8) or entire
 columns of a layer at once, more than a network recovers from.
 """
 
@@ -51,5 +51,5 @@ def by_groups(pattern: Pattern, scores: Tensor, mask: Tensor, share: float) -> T
 
 def _by_group(matrix: Tensor, rows: int, m: int) -> Tensor:
     """View a matrix as [blocks of rows, rows, groups, m]; what is beyond its edges is zero."""
-    whole = pad(matrix, (0, -matrix.shape[1] % m, 0, -matrix.shape[0] % rows))
-    return whole.view(whole.shape[0] // rows, rows, whole.shape[1] // m, m)
+    padded = pad(matrix, (0, -matrix.shape[1] % m, 0, -matrix.shape[0] % rows))
+    return padded.view(padded.shape[0] // rows, rows, padded.shape[1] // m, m)

@@ -23,8 +23,9 @@ def as_growth(growth: Score | str | int | None, default: Growth | None = None) -
     Parameters
     ----------
     growth
-        "gradient", "random", a score; or a number of steps, such as 8 or "mean of 8 steps": the averaged gradient. A
-        weight that isn't kept is scored as if it were 1, so ``gs.Gradient()`` is the absolute gradient.
+        "gradient", "even gradient", "random", a score; or a number of steps, such as 8 or "mean of 8 steps": the
+        averaged gradient. A weight that isn't kept is scored as if it were 1, so ``gs.Gradient()`` is the absolute
+        gradient, and "even gradient" is ``gs.Gradient(even=True)``.
     default
         For None; the gradient of one step unless it is given.
 
@@ -32,6 +33,8 @@ def as_growth(growth: Score | str | int | None, default: Growth | None = None) -
     --------
     >>> as_growth("mean of 8 steps"), as_growth(8) == as_growth("mean of 8 steps"), as_growth("random")
     (Growth(score=Gradient(), steps=8), True, Growth(score=None, steps=1))
+    >>> as_growth("even gradient").score
+    Gradient(even=True)
     """
     if growth is None:
         return default or Growth()
@@ -43,6 +46,8 @@ def as_growth(growth: Score | str | int | None, default: Growth | None = None) -
         return Growth(steps=growth)
     if growth == "random":
         return Growth(score=None)
+    if growth == "even gradient":
+        return Growth(Gradient(even=True))
     try:
         return Growth(score=as_score(growth))
     except ValueError as error:

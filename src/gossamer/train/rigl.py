@@ -16,7 +16,7 @@ class RigL(Exchange):
     model, optimizer, sparsity, growth, options
         See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`. The defaults are the published
         ones, and suit images. On a language model fixed masks were better than these, and
-        ``growth=gs.Gradient(even=True), fraction=0.1`` was better than fixed masks.
+        ``growth="even gradient", fraction=0.1`` was better than fixed masks.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class RigL(Exchange):
 
     >>> model = torch.nn.Linear(20, 30)
     >>> optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    >>> method = gs.train.RigL(model, optimizer, 0.9, growth=gs.Gradient(even=True), fraction=0.1, until=1000)
+    >>> method = gs.train.RigL(model, optimizer, 0.9, growth="even gradient", fraction=0.1, until=1000)
     """
 
     usual: ClassVar[Growth] = Growth()

@@ -80,6 +80,6 @@ METHODS = [
     Case("dense, equal weights", width=160),
     *(Case(f"{name} 90%", name, "90%" if name != "SRigL" else "", {} if name == "Static" else _END)
       for name in _SCRATCH),
-    Case("recipe 90%", "GMP", "90%", {"start": 0.15, "until": 0.75}, follow=0.6),
+    Case("recipe 90%", "GMP", "90%", {"start": 0.15, "until": 0.75}, follow=1.2),
     Case("SR-STE 2:4", "SRSTE", "2:4"),
 ]  # fmt: skip
