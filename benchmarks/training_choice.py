@@ -3,7 +3,8 @@
     python benchmarks/training_choice.py --jobs 16        writes benchmarks/results/training-choice.json
 
 ``gamma`` (share of the fan-in that must be salient, or the neuron is ablated) and ``min_salient`` (how many must be in
-any case) of SRigL; ``growth`` and ``fraction`` of RigL; ``init``, which all methods share. A fifth of the train images is kept back and judged.
+any case) of SRigL; ``growth`` and ``fraction`` of RigL; ``init``, which all methods share. A fifth of the train images
+is kept back and judged.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Exchange(Method):
     model, optimizer, sparsity, options
         See :class:`gossamer.train.Method`; ``score`` decides which weights are dropped.
     growth
-        "gradient", "even gradient", "random" or a score; or a number of steps, such as 8 or "mean of 8 steps": growth by the gradient
-        averaged over this many steps before an update.
+        "gradient", "even gradient" (:class:`gossamer.Gradient` with ``even=True``), "random" or a score; or a number of
+        steps, such as 8 or "mean of 8 steps": growth by the gradient averaged over this many steps before an update.
 
     Examples
     --------
