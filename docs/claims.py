@@ -112,6 +112,15 @@ def llama() -> Iterator[Claim]:
             yield Claim(model, "H200", f"2:4 + FP8: {ms(ours)}", rival, time / ours, time)
 
 
+def experts() -> Claim:
+    """A layer of experts on a GPU, compiled."""
+    rows = result("experts-gpu")["rows"]
+    us = next(row["us"] for row in rows if (row["size"], row["tokens"]) == ("Mixtral 8x7B", 64))
+    ours, rival = us["2:4, compiled"] / 1e3, us["grouped_mm, compiled"] / 1e3
+    model = "Mixtral 8x7B, experts of one layer, 64 tokens, compiled"
+    return Claim(model, "H200", f"2:4: {ms(ours)}", "torch grouped_mm bf16", rival / ours, rival)
+
+
 def products() -> Iterator[Claim]:
     """Products on sparse tensor cores."""
     found = result("gpu-h200")
@@ -128,7 +137,7 @@ def shown() -> list[Claim]:
     """Return the claims of the README: for each model, what a user would run and all that it is compared with."""
     encoder, _, layers, _ = bert()
     mlp, *_ = products()
-    return [*minilm(), *resnet(), encoder, layers, *llama(), mlp]
+    return [*minilm(), *resnet(), encoder, layers, *llama(), experts(), mlp]
 
 
 def table() -> str:
