@@ -9,9 +9,7 @@ TESTS = Path(__file__).parent
 
 
 def modules() -> list[Path]:
-    return sorted(
-        p.relative_to(SOURCES) for p in SOURCES.rglob("*.py") if p.name != "__init__.py" and "clone" not in p.parts
-    )
+    return sorted(p.relative_to(SOURCES) for p in SOURCES.rglob("*.py") if p.name != "__init__.py")
 
 
 def mirrored(module: Path) -> Path:
