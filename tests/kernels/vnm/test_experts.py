@@ -91,6 +91,9 @@ def test_wrong_operands_are_named(monkeypatch):
     _, given = operands((1, 1), 64, 64)
     with pytest.raises(RuntimeError, match="3 experts of 64 x 64"):
         experts.decide(*given[:4], torch.zeros(3, dtype=torch.int32), *given[5:])
+    for number, short in ((1, given[1][:-2]), (2, torch.zeros(127).bfloat16())):  # a kernel would read beyond them
+        with pytest.raises(RuntimeError, match="2 experts of 64 x 64"):
+            experts.decide(*given[:number], short, *given[number + 1 :])
     with pytest.raises(RuntimeError, match="tokens x 128"):
         experts.decide(*given[:6], 128)
 

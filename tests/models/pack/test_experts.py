@@ -10,6 +10,7 @@ from torch import nn
 import gossamer as gs
 from gossamer.formats import Stacked
 from gossamer.models.pack import examples as pack_examples
+from gossamer.models.pack import experts as pack_experts
 from gossamer.models.pack import tune as pack_tune
 from gossamer.models.pack.experts import has_experts, routed, usual_expert
 from gossamer.models.weights import sparse_weights
@@ -177,3 +178,25 @@ def test_folders_of_transformers_keep_packed_experts(kind, tmp_path):
     formats = [weight.format for weight in sparse_weights(back).values()]
     assert formats == [weight.format for weight in sparse_weights(model).values()] and len(formats) == 2
     assert torch.equal(back(IDS).logits, model(IDS).logits)
+
+
+@pytest.mark.parametrize(
+    ("how", "dtype", "found"),
+    [
+        ("2:4", torch.bfloat16, "PackedVNM('all', 2, 4)"), ("all:2:8", torch.float16, "PackedVNM('all', 2, 8)"),
+        ("all:2:8", torch.float32, None), ("90%", torch.bfloat16, None), ("64:2:8", torch.bfloat16, None),
+    ],
+)  # fmt: skip
+def test_what_fits_a_gpu(how, dtype, found, monkeypatch):
+    monkeypatch.setattr(pack_experts, "capability", lambda device: (9, 0))
+    sizes = {"vocab_size": 8, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1}
+    sizes |= {"num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 3, "num_experts_per_tok": 2}
+    model = gs.sparsify_(t.MixtralForCausalLM(t.MixtralConfig(**sizes)), {"*gate_up_proj": how, "*": None})
+    (weight,) = sparse_weights(model).values()
+    formats = pack_experts._on_a_gpu(weight.module, weight.mask(), dtype)
+    assert [str(format) for format in formats] == ([found] if found else [])
+    one = weight.mask().clone()
+    one[1, 0] = True  # a row of another expert that keeps everything
+    assert not pack_experts._on_a_gpu(weight.module, one, dtype)
+    monkeypatch.setattr(pack_experts, "capability", lambda device: (8, 0))
+    assert not pack_experts._on_a_gpu(weight.module, weight.mask(), dtype)

@@ -50,9 +50,13 @@ def decide(values: Tensor, meta: Tensor, bias: Tensor | None, x: Tensor, ends: T
     """Return what operands of a kind launch."""
     complain_of_sizes(values, x, None, rows, cols)
     tokens, device, experts, line = x.shape[0], x.get_device(), ends.numel(), x.stride(0)
-    if values.numel() != experts * rows * _width(cols) // 2:
-        raise RuntimeError(f"expected the values of {experts} experts of {rows} x {cols}, got {values.numel()}")
     steps = -(-cols // 64)
+    held = values.numel(), meta.numel(), experts * rows if bias is None else bias.numel()
+    if held != (experts * rows * steps * 32, experts * rows * steps * 2, experts * rows):
+        raise RuntimeError(
+            f"expected the values, metadata and biases of {experts} experts of {rows} x {cols}, got {held[0]} values, "
+            f"{held[1]} words of metadata and {held[2]} biases"
+        )
     launch = vnm_plan.experts(tokens, experts, rows, steps, ELEMENTS[x.dtype], gpu.processors(device))
     arguments = (
         Address(_VALUES), Address(_META), 0, Address(_X), Address(_OUT), Address(_BIAS), 0, 0, experts * rows, cols, 4,
@@ -62,11 +66,6 @@ def decide(values: Tensor, meta: Tensor, bias: Tensor | None, x: Tensor, ends: T
     run = compiled(launch, device, f"{MANY} 128s {_EXPERTS}")
     result = Buffer((tokens, rows), (rows, 1), x.dtype)
     return Call((result,), (calls.Launch(run, launch.grid, launch.threads, arguments),), (_VALUES, _META, _X))
-
-
-def _width(cols: int) -> int:
-    """Columns as they are stored: whole steps."""
-    return -(-cols // 64) * 64
 
 
 def prepare(

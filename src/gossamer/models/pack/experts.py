@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.formats import Format, PackedVNM, Stacked
+from gossamer.kernels.gpu import capability
 from gossamer.kernels.vnm.experts import ROWS
 from gossamer.models.experts import as_rows, experts_hold_inputs_first, is_experts
 from gossamer.models.grouped import format_of
@@ -70,7 +71,12 @@ def formats_of_experts(module: nn.Module, mask: Tensor, dtype: torch.dtype) -> l
 
 
 def _on_a_gpu(module: nn.Module, mask: Tensor, dtype: torch.dtype) -> list[Format]:
-    """Packed V:N:M, if all experts keep 2 of every m columns, of four that the rows of an expert share."""
+    """Packed V:N:M, if all experts keep 2 of every m columns, of four that the rows of an expert share.
+
+    Other GPUs have kernels for one expert, but none for all of them: each call would decode every weight.
+    """
+    if capability(mask.get_device()) != (9, 0):
+        return []
     if not is_routed(dense_class(module)) or experts_hold_inputs_first(module) or mask.shape[1] % ROWS:
         return []
     found = [f for f in gpu.fitting(mask[0], dtype) if isinstance(f, PackedVNM) and f == PackedVNM("all", 2, f.m)]
