@@ -203,6 +203,17 @@ def _followed(how: str, power: float) -> Case:
 FOLLOWED = [_followed("90%", 0.9), _followed("90%", 1.2), _followed("all:2:8", 1.2), _followed("2:4", 1.2)]
 FOLLOWED_LONG = [_followed("90%", 0.9), _followed("all:2:8", 0.9)]
 
+#: How even the gradients are by which weights grow, and how many; new weights start with their neighbours' squares.
+EXCHANGE_SQUARES = {
+    "plain": _tried("RigL"),
+    "half even": _tried("RigL, half-even gradients", growth=Gradient(even=0.5)),
+    "half even, less": _tried("RigL, half-even gradients, fraction 0.1", growth=Gradient(even=0.5), fraction=0.1),
+    "even, less": EXCHANGE_TRIED[9],
+}
+#: Dense nets with other learning rates: is the usual one fair to them?
+RATES = [Case("dense, boost 2", boost=2), Case("dense, boost 4", boost=4),
+         Case("dense, equal weights, boost 6", width=160, boost=6)]  # fmt: skip
+
 #: Methods that train all weights, with settings that suit this net.
 ALL_WEIGHTS = [
     Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
@@ -239,6 +250,10 @@ PLANS = {
     "shared, tried": Plan(SHARED_TRIED), "shared, long": Plan(SHARED_LONG, 4500, 3),
     "followed": Plan(FOLLOWED), "followed, long": Plan(FOLLOWED_LONG, 4500, 3),
     "followed, chosen": Plan([_followed("90%", 0.9), _followed("all:2:8", 0.9)], seeds=3),
+    **{f"rigl {name}": Plan([case], 4500, 3) for name, case in EXCHANGE_SQUARES.items()},
+    "recipe, long": Plan(FOLLOWED[1:2], 4500, 3), "recipe 28, long": Plan(FOLLOWED[2:3], 4500, 3),
+    "recipe 24, long": Plan(FOLLOWED[3:], 4500, 3), "rates": Plan(RATES), "dense, twice": Plan(RATES[:1], 4500, 3),
+    "sr-ste, long": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], 4500, 3),
     "exchange, even": Plan(EXCHANGE_TRIED[9:10], 4500, 3), "static, long": Plan(EXCHANGE_TRIED[:1], 4500, 3),
     "long, constant": Plan([replace(case, rate="constant") for case in LONG], 4500, 3),
     "sr-ste": Plan([Case("SR-STE 2:4", "SRSTE", "2:4")], seeds=3),

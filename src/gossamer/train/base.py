@@ -76,8 +76,9 @@ class Method:
         "kaiming": new random weights for the sparse fan-in, assuming a ReLU; None: unchanged. For short schedules this
         matters more than the method.
     moments
-        Squared gradients of a new weight in Adam and similar optimizers. "mean": the mean of its parameter's weights,
-        so that its steps are as long as theirs. "zero": its first hundred steps are up to six times as long.
+        Squared gradients of a new weight in Adam and similar optimizers. "mean": what is usual for its row and column
+        (the mean of its row times that of its column, over that of the parameter), so that its steps are as long as
+        theirs. "zero": its first hundred steps are up to six times as long.
     format
         How linear weights, their gradients and optimizer state are stored. The default, ``gs.Masked()``, is as fast as
         dense and not smaller; ``gs.formats.PackedCSR()`` is small, and uses the CPU kernels.

@@ -1,9 +1,11 @@
 """Optimizer state follows the mask of a weight.
 
 A weight that is not kept has no state. A new weight has no momentum. Its squared gradients, by which
-adaptive optimizers divide, start as the mean of its parameter's: with zeros there, and a bias correction that has long
-ended, Adam's steps of a new weight are three to six times as long as those of its neighbours for a hundred steps
-(0.1 / sqrt(0.001) at the first).
+adaptive optimizers divide, start with what its row and its column have: with zeros there, and a bias correction that
+has long ended, Adam's steps of a new weight are three to six times as long as those of its neighbours for a hundred
+steps (0.1 / sqrt(0.001) at the first). The mean of the whole parameter is not enough: squared gradients of a
+transformer differ by orders of magnitude from row to row and from column to column, and weights that grow by gradient
+grow where they are large.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gossamer.core.join import gather
+from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked
 from gossamer.models.state import follow
 from gossamer.models.weights import Weight
@@ -31,7 +34,7 @@ def settle(optimizer: torch.optim.Optimizer, weight: Weight, grown: Tensor | Non
     optimizer, weight
         Whose state of which weight.
     grown
-        Where weights are new, and start with the mean of squared gradients; None: with zeros.
+        Where weights are new, and start with the squared gradients of their neighbours; None: with zeros.
     """
     parameter: Any = weight.parameter
     if not is_sharded(parameter):
@@ -47,23 +50,55 @@ def settle(optimizer: torch.optim.Optimizer, weight: Weight, grown: Tensor | Non
 
 def _shards(value: Tensor, parameter: Any, grown: Tensor | None) -> None:
     if grown is not None:
-        mean = _mean(whole(value), whole_mask(parameter), grown)
-        local(value).masked_fill_(rows_of(grown, parameter), mean)
+        usual = usual_squares(whole(value), whole_mask(parameter) & ~grown)
+        part, born = local(value), rows_of(grown, parameter)
+        part.copy_(torch.where(born, rows_of(usual, parameter), part))
     clear(value, parameter)
 
 
 def _start(value: Tensor, weight: Weight, grown: Tensor) -> None:
-    """Let new weights start with the mean of the others."""
+    """Let new weights start with what is usual in their rows and columns."""
     if isinstance(weight.format, Masked):
-        value.masked_fill_(grown, _mean(value, weight.mask(), grown))
+        value.copy_(torch.where(grown, usual_squares(value, weight.mask() & ~grown), value))
         return
     structure = weight.structure
-    kept, born = (gather(x.to(value.dtype), structure).bool() for x in (weight.mask(), grown))
-    value.masked_fill_(born, _mean(value, kept, born))  # a packed format has slots that hold nothing
+    usual = usual_squares(SparseTensor(value, structure).to_dense(), weight.mask() & ~grown)
+    born = gather(grown.to(value.dtype), structure).bool()  # a packed format has slots that hold nothing
+    value.copy_(torch.where(born, gather(usual, structure), value))
 
 
-def _mean(values: Tensor, kept: Tensor, grown: Tensor) -> float:
+def usual_squares(squares: Tensor, old: Tensor) -> Tensor:
+    """Return for every position the mean of its row times that of its column, over that of all.
+
+    Parameters
+    ----------
+    squares
+        Of gradients.
+    old
+        Which of them count. A row or column without any counts as the mean of all; without any at all, 0.
+
+    Examples
+    --------
+    >>> squares = torch.tensor([[1.0, 4.0], [0.0, 16.0]])
+    >>> usual_squares(squares, squares > 0)
+    tensor([[ 0.3571,  3.5714],
+            [ 2.2857, 22.8571]])
+    """
+    matrix = squares.masked_fill(~old, 0).flatten(1) if squares.dim() > 1 else squares.masked_fill(~old, 0)[None]
+    counts = old.reshape(matrix.shape)
+    mean = _mean(squares, old)
+    rows, columns = (_means(matrix, counts, dim, mean) for dim in (1, 0))
+    return (rows * (columns / mean if mean else columns)).to(squares.dtype).view(squares.shape)
+
+
+def _means(matrix: Tensor, counts: Tensor, dim: int, otherwise: float) -> Tensor:
+    """Means along a dimension over what counts."""
+    count = counts.sum(dim, keepdim=True)
+    total = matrix.sum(dim, keepdim=True, dtype=torch.float64)
+    return torch.where(count > 0, total / count.clamp(min=1), otherwise)
+
+
+def _mean(values: Tensor, old: Tensor) -> float:
     """The mean over weights that were kept before; 0 if there are none."""
-    old = kept & ~grown
     total = values.masked_fill(~old, 0).sum(dtype=torch.float64)  # alike for every format and number of ranks
     return float(total / old.sum().clamp(min=1))
