@@ -9,7 +9,7 @@ import os
 
 import torch
 
-from gossamer.native.cuda import compiler
+from gossamer.native.cuda.compiler import COMMON, CompileError, Nvrtc
 
 MAJOR, MINOR = map(int, os.environ["GOSSAMER_TEST_CAPABILITY"].split("."))
 
@@ -17,13 +17,13 @@ MAJOR, MINOR = map(int, os.environ["GOSSAMER_TEST_CAPABILITY"].split("."))
 def ptx(self, source, name, arch, flags, folder):
     """As Nvrtc.compile, but PTX."""
     assert arch == f"sm_{MAJOR}{MINOR}", f"a kernel for {arch} on an older GPU"
-    options = [f"--gpu-architecture=compute_{MAJOR}{MINOR}", f"-I{folder}", *compiler.COMMON, *flags]
+    options = [f"--gpu-architecture=compute_{MAJOR}{MINOR}", f"-I{folder}", *COMMON, *flags]
     encoded = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
     self._check(self._lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), name.encode(), 0, None, None))
     try:
         if self._lib.nvrtcCompileProgram(program, len(options), encoded):
-            raise compiler.CompileError(self._log(program))
+            raise CompileError(self._log(program))
         self._check(self._lib.nvrtcGetPTXSize(program, ctypes.byref(size)))
         text = ctypes.create_string_buffer(size.value)
         self._check(self._lib.nvrtcGetPTX(program, text))
@@ -33,4 +33,4 @@ def ptx(self, source, name, arch, flags, folder):
 
 
 torch.cuda.get_device_capability = lambda device=None: (MAJOR, MINOR)
-compiler.Nvrtc.compile = ptx
+Nvrtc.compile = ptx
