@@ -206,6 +206,7 @@ FOLLOWED_LONG = [_followed("90%", 0.9), _followed("all:2:8", 0.9)]
 #: How even the gradients are by which weights grow, and how many; new weights start with their neighbours' squares.
 EXCHANGE_SQUARES = {
     "plain": _tried("RigL"),
+    "less": EXCHANGE_TRIED[2],
     "half even": _tried("RigL, half-even gradients", growth=Gradient(even=0.5)),
     "half even, less": _tried("RigL, half-even gradients, fraction 0.1", growth=Gradient(even=0.5), fraction=0.1),
     "even, less": EXCHANGE_TRIED[9],
