@@ -24,21 +24,10 @@ WHICH = {
 @pytest.mark.parametrize("capability", ["8.0", "8.9"])
 @pytest.mark.parametrize("file", WHICH)
 def test_as_on_an_older_gpu(file, capability, tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-x",
-        "-p",
-        "tests.gpu.older",
-        f"tests/gpu/{file}",
-        "-k",
-        WHICH[file],
-    ]
-    told = {
-        **os.environ, "GOSSAMER_TEST_CAPABILITY": capability, "GOSSAMER_CACHE": str(tmp_path),
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
-    }  # fmt: skip
+    plugins = ["-p", "tests.gpu.older", "-p", "no:xdist", "-p", "no:benchmark"]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", *plugins, f"tests/gpu/{file}", "-k", WHICH[file]]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    told = {**given, "GOSSAMER_TEST_CAPABILITY": capability, "GOSSAMER_CACHE": str(tmp_path), "PYTHONPATH": path}
     done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False, timeout=900)
     assert not done.returncode and re.search(r"\d+ passed", done.stdout), done.stdout[-3000:] + done.stderr[-2000:]
