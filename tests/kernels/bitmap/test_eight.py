@@ -35,6 +35,4 @@ def test_refused():
 def test_has_a_fake():
     packed = pack_bitmap8(torch.randn(64, 64))
     arguments = (*packed[:4], torch.randn(3, 64), None, *packed.sizes, 1)
-    torch.library.opcheck(
-        torch.ops.gossamer.bitmap_8bit.default, arguments, test_utils=("test_schema", "test_faketensor")
-    )
+    torch.library.opcheck(torch.ops.gossamer.bitmap_8bit.default, arguments, test_utils="test_faketensor")

@@ -28,7 +28,9 @@ def test_by_hand():
     assert words[64].tolist() == 1 and words[65:].tolist() == [0b0100] * 31  # the others begin after one word
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(1, 1), (1, 300), (300, 1), (64, 64), (65, 127), (200, 300), (3, 0), (0, 3)])
+@pytest.mark.parametrize(
+    ("rows", "cols"), [(1, 1), (1, 300), (300, 1), (64, 64), (65, 127), (200, 300), (3, 0), (0, 3)]
+)
 @pytest.mark.parametrize("sparsity", [0.0, 0.2, 0.5, 0.9, 0.97, 1.0])
 def test_packing_is_exact(rows, cols, sparsity):
     dense = matrix(rows, cols, sparsity)

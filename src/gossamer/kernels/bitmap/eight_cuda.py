@@ -83,6 +83,7 @@ def prepare(
     if not (x.numel() and rows) or not usable() or takes(values, x, cols):
         return None
     x = x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
+    values, bits, pos, scale = (array.contiguous() for array in (values, bits, pos, scale))
     bias = None if bias is None else bias.contiguous()
     return values, bits, pos, scale, x, bias, rows, cols, activation
 
@@ -104,8 +105,8 @@ def dense_of(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) ->
     dense = values.new_empty((rows, cols))
     steps = -(-cols // WIDTH)
     run = kernel("bitmap_planes_dense", values.get_device(), 0)
-    held = (tensor.data_ptr() for tensor in (values.contiguous(), bits, pos, dense))
-    run((-(-steps // 4), -(-rows // 16), 1), 128, *held, rows, cols, steps)
+    held = (values.contiguous(), bits.contiguous(), pos.contiguous(), dense)
+    run((-(-steps // 4), -(-rows // 16), 1), 128, *(tensor.data_ptr() for tensor in held), rows, cols, steps)
     return dense
 
 

@@ -85,7 +85,7 @@ def unpack_planes(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: in
 
 
 def check_planes(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) -> None:
-    """Raise ValueError unless these are arrays of such a matrix: the kernel reads what they say without looking again."""
+    """Raise ValueError unless these are arrays of such a matrix: the kernel reads what they say without a check."""
     pieces = -(-rows // TILE) * -(-cols // WIDTH)
     if bits.dtype is not torch.int32 or pos.dtype is not torch.int32:
         raise ValueError(f"a bitmap has torch.int32 bits and places, not {bits.dtype} and {pos.dtype}")
@@ -170,7 +170,7 @@ def _flags(second: Tensor) -> Tensor:
 
 
 def _unpacked(bits: Tensor) -> tuple[Tensor, Tensor]:
-    """The first plane's metadata, four bits a group, and which groups are in the second one: [pieces, lane, pair, word]."""
+    """Four bits of metadata for each group, and which are in the second plane: [pieces, lane, pair, word]."""
     words = bits.view(-1, WORDS)
     eight = words[:, :_META].reshape(-1, 1) >> _shifts(bits.device) & 15
     nibbles = eight.view(-1, 8, 2, 2, 2, 2, 4).permute(0, 1, 6, 4, 2, 3, 5).reshape(-1, 32, 2, 8)
