@@ -238,13 +238,17 @@ def test_a_gpu_without_sparse_8_bits_gets_dense_ones(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("make", [bert, gpt2])
-def test_transformers_models(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", ["2:4", "60%"])
+def test_transformers_models(make: Any, pattern: str, tmp_path: Path) -> None:
     model = make().eval()
-    gs.sparsify_(model, "2:4")
+    gs.sparsify_(model, pattern)
     given = inputs(model)
     with torch.no_grad():
         before = model(**given).logits
         gs.quantize_(model, "fp8")
+        for layer in model.modules():
+            if isinstance(layer, QuantizedLinear) and pattern == "60%":
+                layer.repack(Layout("fp8", bitmap=True))
         after = model(**given).logits
     assert 0 < float((after - before).abs().max()) < 0.4 * float(before.abs().max())
     model.save_pretrained(tmp_path)
@@ -261,8 +265,8 @@ def test_transformers_models(make: Any, tmp_path: Path) -> None:
 
 def test_compiled_and_exported() -> None:
     x = torch.randn(7, 160)
-    for how, pattern in (("fp8", "2:4"), ("fp8", None), ("int4", "2:4")):
-        model = gs.quantize_(network(pattern), how)  # type: ignore[arg-type]
+    models = [gs.quantize_(network(p), how) for how, p in (("fp8", "2:4"), ("fp8", None), ("int4", "2:4"))]  # type: ignore[arg-type]
+    for model in (*models, bitmaps()):
         with torch.no_grad():
             expected = model(x)
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
