@@ -15,7 +15,7 @@ piece, a group belongs to lane 4 low + t, and is word 4 step + 2 upper + high of
   the first five nibbles say where the lane's words of the second plane begin: they count 1, 16, 4, 64 and 255.
 - ``pos`` has the place where it begins, in units of 16 bytes.
 
-A random matrix takes 0.85, 0.78, 0.73, 0.70 and 0.69 of the bytes of dense e4m3 at 50, 60, 70, 80 and 90 %.
+A random matrix takes 0.85, 0.78, 0.73, 0.71 and 0.70 of the bytes of dense e4m3 at 50, 60, 70, 80 and 90 %.
 """
 
 from __future__ import annotations
