@@ -1,6 +1,6 @@
 """Every GPU kernel for packed V:N:M and bitmaps against float64, at sizes below, at and above its tiles.
 
-python benchmarks/gpu_check.py             936 cases; prints those whose error is above its bound
+python benchmarks/gpu_check.py             1032 cases; prints those whose error is above its bound
 python benchmarks/gpu_check.py --every 40  one of 40 of them, for compute-sanitizer
 """
 
@@ -22,7 +22,9 @@ from torch import Tensor  # noqa: E402
 import gossamer as gs  # noqa: E402
 from benchmarks.gpu_common import Wanted, collected, compile_all, pattern, unstructured  # noqa: E402
 from gossamer.formats import PackedVNM  # noqa: E402
+from gossamer.kernels.bitmap.eight import pack_bitmap8  # noqa: E402
 from gossamer.kernels.bitmap.operators import pack_bitmap  # noqa: E402
+from gossamer.kernels.bitmap.planes import unpack_planes  # noqa: E402
 from gossamer.kernels.product import activated  # noqa: E402
 from gossamer.kernels.vnm import products  # noqa: E402
 from gossamer.kernels.vnm.eight import decode8, pack8, quantize  # noqa: E402
@@ -58,9 +60,10 @@ def cases() -> Iterator[tuple[str, Callable[[], float]]]:
             if tokens <= 33:
                 for bits in (8, 4):
                     yield f"{bits}-bit weight {common}", lambda b=bits, c=common: check_weight_only(b, *c)
-            if tokens <= 32:
+            if tokens <= 64:
                 for sparsity in (0.3, 0.8):
                     yield f"bitmap {sparsity} {common}", lambda s=sparsity, c=common: check_bitmap(s, *c)
+                    yield f"8-bit bitmap {sparsity} {common}", lambda s=sparsity, c=common: check_bitmap8(s, *c)
 
 
 def operands(rows: int, cols: int, tokens: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -101,6 +104,15 @@ def check_bitmap(sparsity: float, rows: int, cols: int, tokens: int, dtype: torc
     x, bias = operands(rows, cols, tokens, dtype)
     out = torch.ops.gossamer.bitmap_linear(values, bits, pos, x, bias, *sizes, activation)
     return excess(out, x, dense, bias, activation, (cols + 4) * 2.0**-24)
+
+
+def check_bitmap8(sparsity: float, rows: int, cols: int, tokens: int, dtype: torch.dtype, activation: int) -> float:
+    packed = pack_bitmap8(unstructured(rows, cols, sparsity, dtype))
+    x, bias = operands(rows, cols, tokens, dtype)
+    out = torch.ops.gossamer.bitmap_8bit(*packed[:4], x, bias, *packed.sizes, activation)
+    token, each = quantize(x, None, cols, 4, E4M3)
+    weight = unpack_planes(*packed[:3], *packed.sizes).float() * packed.scale[:, None]
+    return excess(out, token.float() * each[:, None], weight, bias, activation, (cols + 4) * 2.0**-24)
 
 
 def check(every: int) -> bool:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gossamer.kernels.bitmap import cuda as bitmap_cuda
+from gossamer.kernels.bitmap import eight_cuda as bitmap8_cuda
 from gossamer.kernels.vnm import cuda as vnm_cuda
 from gossamer.kernels.vnm import eight_cuda, gated, group, products, weight_only_cuda
 from gossamer.native.cuda import calls
@@ -63,7 +64,7 @@ def collected(wanted: Wanted) -> Iterator[None]:
         products.function, calls.remember = real, remember
         products._ready.clear()
         vnm_cuda._known.clear()
-        for module in (eight_cuda, weight_only_cuda, bitmap_cuda, gated, group):
+        for module in (eight_cuda, weight_only_cuda, bitmap_cuda, bitmap8_cuda, gated, group):
             module.KINDS._calls.clear()
 
 

@@ -17,7 +17,8 @@ from gossamer.models.quantized import QuantizedLinear
 pytestmark = pytest.mark.gpu
 
 LAYOUTS = [Layout("fp8"), Layout("int8"), Layout("fp8", "all", 4), Layout("fp8", "all", 8), Layout("int8", "all", 8),
-           Layout("fp8", 64, 8, True), Layout("int4", "all", 4, True), Layout("int4", 64, 8, True)]  # fmt: skip
+           Layout("fp8", 64, 8, True), Layout("int4", "all", 4, True), Layout("int4", 64, 8, True),
+           Layout("fp8", bitmap=True)]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -27,6 +28,8 @@ def measured_anew(monkeypatch, tmp_path):
 
 def weight(rows, cols, layout):
     dense = torch.randn(rows, cols, device="cuda").bfloat16()
+    if layout.bitmap:
+        return gs.sparsify(dense, "60%", format=gs.Dense())
     return gs.sparsify(dense, gs.VNM(layout.v, 2, layout.m), format=gs.Dense()) if layout.m else dense
 
 
@@ -96,6 +99,40 @@ def test_pack_tries_bitmaps():
         x = torch.randn(tokens, 4096, device="cuda").bfloat16()
         with torch.no_grad():
             torch.testing.assert_close(layer(x), dense(x), rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("percent", [0, 50, 80, 100])
+def test_bitmaps_of_fp8_are_right_and_captured(percent):
+    layer = nn.Linear(1030, 520).cuda().bfloat16()
+    if percent:
+        gs.sparsify_(layer, f"{percent}%", format=gs.Masked())
+    layer = gs.quantize_(nn.Sequential(layer), "fp8")[0]
+    expected = layer.weight
+    layer.repack(Layout("fp8", bitmap=True))
+    assert torch.equal(layer.weight, expected)
+    for tokens in (1, 8, 9, 16, 31, 64, 65):
+        x = torch.randn(tokens, 1030, device="cuda").bfloat16()
+        with torch.no_grad():
+            out = layer(x)
+            small, scale = torch.ops.gossamer.quantize_8bit(x, False)
+            exact = (small[:, :1030].double() * scale.double()[:, None]) @ expected.double().t() + layer.bias.double()
+            torch.testing.assert_close(out.double(), exact, rtol=2e-2, atol=2e-2)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                again = layer(x)
+            graph.replay()
+        if tokens <= 64:
+            assert torch.equal(again, out)
+
+
+def test_pack_measures_bitmaps_of_fp8():
+    layer = gs.sparsify_(nn.Sequential(nn.Linear(4096, 14336)).cuda().bfloat16(), "80%")
+    small, x = gs.quantize_(layer, "fp8"), torch.randn(8, 4096, device="cuda").bfloat16()
+    with torch.no_grad():
+        expected = small(x)
+        report = gs.pack_(small, x)
+        print(report)
+        torch.testing.assert_close(small(x), expected, rtol=2e-2, atol=2e-2)
 
 
 class Gated(nn.Module):

@@ -82,6 +82,74 @@ def test_copied_saved_and_loaded(how: Any, pattern: Any, tmp_path: Path) -> None
     torch.testing.assert_close(dense(x), expected, rtol=0.2, atol=0.2 * float(expected.abs().max()))
 
 
+def bitmaps(pattern: Any = "60%") -> Any:
+    model = gs.quantize_(network(pattern), "fp8")
+    for layer in (model[0], model[2]):
+        layer.repack(Layout("fp8", bitmap=True))
+    return model
+
+
+def test_bitmaps_have_the_same_numbers_everywhere(tmp_path: Path) -> None:
+    dense, model, x = gs.quantize_(network("60%"), "fp8"), bitmaps(), torch.randn(5, 160)
+    expected = model(x)
+    torch.testing.assert_close(expected, dense(x))
+    assert "fp8 bitmap" in repr(model[0]) and model[0].nnz == int((dense[0].weight != 0).sum())
+    assert model[0].nbytes == sum(t.nbytes for t in model[0].arrays) and torch.equal(model[0].weight, dense[0].weight)
+    for other in (copy.deepcopy(model), stored(model)):
+        assert torch.equal(other(x), expected)
+    for other in (network(None), gs.quantize_(network(None), "fp8"), gs.quantize_(network("2:4"), "int8")):
+        if isinstance(other[0], QuantizedLinear):
+            other.load_state_dict(model.state_dict())
+            assert torch.equal(other(x), expected) and repr(other) == repr(model)
+        gs.save(model, tmp_path / "small.safetensors")
+        loaded = gs.load(other, tmp_path / "small.safetensors")
+        assert torch.equal(loaded(x), expected) and repr(loaded) == repr(model)
+    half = copy.deepcopy(model).half().bfloat16()
+    for part in ("values", "shared", "meta"):
+        assert torch.equal(getattr(half[0], part).view(torch.uint8), getattr(model[0], part).view(torch.uint8))
+    model[0].repack(Layout("fp8"))
+    assert torch.equal(model[0].values.view(torch.int8), dense[0].values.view(torch.int8))
+    assert torch.equal(gs.densify_(bitmaps())[0].weight, dense[0].weight)
+
+
+def test_bitmaps_of_other_gpus_become_dense(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = bitmaps()[0]
+    text = str(layer.explain(torch.ones(1, 160)))
+    assert "fp8 bitmap" in text and "GPU" in text
+    monkeypatch.setattr(QuantizedLinear, "device", torch.device("cuda"))
+    monkeypatch.setattr(gpu, "capability", lambda device: (9, 0))
+    layer.suit_device()
+    assert layer.layout.bitmap and "bitmap_8bit" in str(layer.explain(torch.ones(64, 160)))
+    assert "torch._scaled_mm" in str(layer.explain(torch.ones(65, 160)))
+    monkeypatch.setattr(gpu, "capability", lambda device: (8, 9))
+    layer.suit_device()
+    assert layer.layout == Layout("fp8")
+
+
+def test_broken_bitmaps_are_refused(tmp_path: Path) -> None:
+    model, other = bitmaps(), gs.quantize_(network(), "fp8")
+    state, expected = model.state_dict(), other(torch.ones(1, 160))
+    for name, tensor, said in (
+        ("0.values", state["0.values"].view(torch.int8), "float8"),
+        ("0.values", state["0.values"][:-1], "values"),
+        ("0.values", state["0.values"].t(), "values"),
+        ("0.meta", torch.zeros_like(state["0.meta"]), "twice"),
+        ("0.meta", state["0.meta"][:-1], "words of bits"),
+        ("0.shared", state["0.shared"] * 2, "places"),
+        ("0.shared", state["0.shared"].long(), "int32"),
+        ("0.scale", torch.ones(127), "scales"),
+        ("0.format", torch.tensor(list(b"int8 bitmap, float32"), dtype=torch.uint8), "no layout"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            other.load_state_dict(state | {name: tensor})
+        gs.save(state | {name: tensor.contiguous()}, tmp_path / "bad.safetensors")
+        target = network(None)
+        with pytest.raises(ValueError, match=said):
+            gs.load(target, tmp_path / "bad.safetensors")
+        assert type(target[0]) is nn.Linear
+    assert torch.equal(other(torch.ones(1, 160)), expected)
+
+
 def test_broken_files_are_refused(tmp_path: Path) -> None:
     model = gs.quantize_(network(), "fp8")
     state, other = model.state_dict(), gs.quantize_(network(), "fp8")
@@ -170,13 +238,17 @@ def test_a_gpu_without_sparse_8_bits_gets_dense_ones(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("make", [bert, gpt2])
-def test_transformers_models(make: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", ["2:4", "60%"])
+def test_transformers_models(make: Any, pattern: str, tmp_path: Path) -> None:
     model = make().eval()
-    gs.sparsify_(model, "2:4")
+    gs.sparsify_(model, pattern)
     given = inputs(model)
     with torch.no_grad():
         before = model(**given).logits
         gs.quantize_(model, "fp8")
+        for layer in model.modules():
+            if isinstance(layer, QuantizedLinear) and pattern == "60%":
+                layer.repack(Layout("fp8", bitmap=True))
         after = model(**given).logits
     assert 0 < float((after - before).abs().max()) < 0.4 * float(before.abs().max())
     model.save_pretrained(tmp_path)
@@ -193,8 +265,8 @@ def test_transformers_models(make: Any, tmp_path: Path) -> None:
 
 def test_compiled_and_exported() -> None:
     x = torch.randn(7, 160)
-    for how, pattern in (("fp8", "2:4"), ("fp8", None), ("int4", "2:4")):
-        model = gs.quantize_(network(pattern), how)  # type: ignore[arg-type]
+    models = [gs.quantize_(network(p), how) for how, p in (("fp8", "2:4"), ("fp8", None), ("int4", "2:4"))]  # type: ignore[arg-type]
+    for model in (*models, bitmaps()):
         with torch.no_grad():
             expected = model(x)
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)

@@ -39,6 +39,10 @@ inline unsigned one_e4m3(float f) {  // to the nearest, ties to even
   return sign | best;
 }
 inline unsigned to_e4m3(float low, float high) { return one_e4m3(low) | one_e4m3(high) << 8; }
+template <int HIGH_HALF> unsigned halves_of_e4m3(unsigned four) {
+  const unsigned two = four >> 16 * HIGH_HALF;
+  return float_to_half(from_e4m3(two & 255)) | unsigned(float_to_half(from_e4m3(two >> 8 & 255))) << 16;
+}
 inline unsigned to_int8(float f) { return f != f ? 0 : unsigned(int(std::nearbyint(std::fmin(std::fmax(f, -128.f), 127.f)))) & 255; }
 inline unsigned permute(unsigned low, unsigned high, unsigned pick) {
   if (pick & 0x8888) fail("a byte with its sign");
@@ -145,6 +149,7 @@ template <int OFFSET> unsigned lds16(unsigned from) { return loaded<unsigned sho
 inline void sts16(unsigned to, unsigned low) { stored(to, (unsigned short)low); }
 inline unsigned lds32(unsigned from) { return loaded<unsigned>(from); }
 template <int OFFSET> unsigned word_if(unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned>(from + OFFSET) : 0; }
+inline unsigned half_if(unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned short>(from) : 0; }
 inline int lds8(unsigned from) { return loaded<unsigned char>(from); }
 inline void sts128(unsigned to, uint4 v) { stored(to, v); }
 inline void sts64(unsigned to, unsigned low, unsigned high) { stored(to, (uint64_t)high << 32 | low); }
@@ -258,7 +263,11 @@ constexpr int BYTES = 1;
 inline float operand(unsigned bits) { return WEIGHT == 1 ? from_e4m3(bits & 255) : float((signed char)bits); }
 #else
 constexpr int BYTES = 2;
+#ifdef HALF_PRODUCTS
+inline float operand(unsigned bits) { return half_to_float((unsigned short)bits); }
+#else
 inline float operand(unsigned bits) { return wide((unsigned short)bits); }
+#endif
 #endif
 constexpr int GROUPS = 16 / BYTES;  // of an instruction
 struct Kept {  // of a row: values, and in which column each is
@@ -296,7 +305,7 @@ template <int SELECT> void mma_sp(float (&d)[4], uint4 a, const unsigned (&b)[4]
     for (int i = 0; i < 16; i++) {
       int k = row.column[i];
       auto there = brought<decltype(mine)>(right, token * 4 + k % 8 / 2);
-      d[q] += row.value[i] * wide(part(there.b[k / 8], k & 1));
+      d[q] += row.value[i] * operand(part(there.b[k / 8], k & 1));
     }
   }
 }

@@ -53,7 +53,10 @@ MANY_8BIT = [
     plan_many.many(4096, rows, 64, 0, 4, (True, True), 1, 0, 132, w).macros for rows, w in ((4096, 1), (1023, 2))
 ]
 MANY += [plan_many.many(2048, 7168, 64, 0, 4, (True, True), 1, 3, 132, weight, gated=True).macros for weight in (0, 1)]
-QUANTIZE = [vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132).macros for m, w in ((4, 1), (8, 2))]
+QUANTIZE = [
+    vnm_plan.quantize(8, 4096, m, 32, m % 2, w, 132, wide).macros
+    for m, w, wide in ((4, 1, False), (8, 2, False), (4, 1, True))
+]
 BITMAP = {
     arch: [bitmap_plan.product(n, rows, 4096, 1408, capability, n % 2, 0, 132).macros for n, rows in sizes]
     for arch, capability, sizes in (
@@ -61,6 +64,10 @@ BITMAP = {
         ("90a", (9, 0), [(1, 14336), (16, 4096), (32, 4096), (8, 14336), (64, 14336)]),
     )
 }
+BITMAP["90a"] += [
+    bitmap_plan.product(n, rows, 4096, 1424, (9, 0), n % 2, 0, 132, weight=1).macros
+    for n, rows in ((1, 14336), (16, 4096), (8, 14336), (64, 14336))
+]
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
     "attention.cu": {
@@ -78,6 +85,7 @@ BUILDS = {
     "vnm_compact.cu": {"90a": ELEMENTS},
     "bitmap.cu": BITMAP,
     "bitmap_dense.cu": {"80": ELEMENTS},
+    "bitmap_planes_dense.cu": {"80": [{"ELEMENT": 0}]},
     "choose.cu": {
         "80": [
             {"ITEM": i, "ELEMENT": 2, "KEPT": n, "GROUP": m}

@@ -267,6 +267,7 @@ def takes(capability: tuple[int, int]) -> list[str]:
     sparse = [f"V:N:M and 2:4{'' if hopper else ' for few tokens'}", "bitmaps"] if capability >= (8, 0) else []
     layouts = {
         "fp8 and int8 2:m": Layout("fp8", "all", 4),
+        "fp8 bitmaps": Layout("fp8", bitmap=True),
         "fp8 dense": Layout("fp8"),
         "int8 dense": Layout("int8"),
         "int4 and fp8 weights 2:m": Layout("int4", "all", 4, weights_only=True),

@@ -80,7 +80,7 @@ def joined(weights: Sequence[Arrays], layout: Layout, rows: Sequence[int], cols:
     """
     scale = torch.cat([weight.scale for weight in weights], -1)
     values = [_bytes(weight.values) for weight in weights]
-    if not layout.m:
+    if layout.dense:
         return Arrays(torch.cat(values).view(layout.dtype), scale)
     tiles, steps = [-(-count // TILE) for count in rows], _steps(layout, cols)
 
@@ -94,7 +94,7 @@ def joined(weights: Sequence[Arrays], layout: Layout, rows: Sequence[int], cols:
 def divided(arrays: Arrays, layout: Layout, rows: Sequence[int], cols: int) -> list[Arrays]:
     """Return the weights that were joined, as copies."""
     scales = arrays.scale.split(list(rows), -1)
-    if not layout.m:
+    if layout.dense:
         values = _bytes(arrays.values).split(list(rows))
         return [Arrays(v.clone().view(layout.dtype), s.clone()) for v, s in zip(values, scales, strict=True)]
     tiles, steps = [-(-count // TILE) for count in rows], _steps(layout, cols)
@@ -123,10 +123,10 @@ def group_(model: nn.Module, example_inputs: Any) -> list[tuple[str, ...]]:
     """Combine layers that read the same input into one launch, in place. :func:`gossamer.pack_` calls this.
 
     Layers are combined if each example calls them one after the other with the same tensor, and if they have no bias
-    and the same layout. Quantized layers: 2:4, dense, or V:N:M with the same columns. Their weights are stored together
-    until they are separated again (by loading a ``state_dict``, or packing again). Layers in half precision: two or
-    three packed 2:4 ones with multiples of 128 outputs; they keep their weights, and share the launch on GPUs of
-    compute capability 9.0. The outputs are slices of one tensor.
+    and the same layout. Quantized layers: 2:4, dense, or V:N:M with the same columns; not bitmaps. Their weights are
+    stored together until they are separated again (by loading a ``state_dict``, or packing again). Layers in half
+    precision: two or three packed 2:4 ones with multiples of 128 outputs; they keep their weights, and share the launch
+    on GPUs of compute capability 9.0. The outputs are slices of one tensor.
 
     In a gated MLP, ``down(activation(gate(x)) * up(x))``, gate and up of one pattern with a multiple of 64 outputs (for
     V:N:M with the same columns) keep their weights, and the activation and the product are computed in the kernel too.
@@ -234,7 +234,7 @@ def _fit_quantized(first: QuantizedLinear, other: QuantizedLinear) -> bool:
         return False
     if first.bias is not None or other.bias is not None or first.layout.numbers == "int4":
         return False
-    if not first.layout.m:
-        return True
+    if first.layout.dense or first.layout.bitmap:
+        return first.layout.dense
     whole = first.out_features % TILE == 0 and other.out_features % TILE == 0
     return whole and (first.layout.m == 4 or torch.equal(first.arrays.shared, other.arrays.shared))  # type: ignore[arg-type]

@@ -54,7 +54,9 @@ def quantize_(
 
         ``"fp8"``: the same in e4m3, for GPUs of compute capability 8.9 and later. Patterns 2:4 and V:N:M with V
         ``"all"`` run on sparse tensor cores of compute capability 9.0; dense layers and all other patterns, and other
-        GPUs, multiply dense e4m3 (``torch._scaled_mm``), zeros included.
+        GPUs, multiply dense e4m3 (``torch._scaled_mm``), zeros included. For any other pattern with at most 60 %
+        non-zeros, :func:`gossamer.pack_` also measures a bitmap (``"fp8 bitmap"``), which has fewer bytes and is for up
+        to 64 tokens; it needs compute capability 9.0.
 
         ``"int4"``: the weights of 2:4 and V:N:M layers; other layers and the activations don't change. For few tokens,
         where memory bandwidth is the limit; compute capability 8.0 and later.

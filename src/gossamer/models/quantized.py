@@ -1,4 +1,4 @@
-"""Linear layers in FP8, INT8 or INT4 for a GPU, dense, 2:4 or V:N:M; on a CPU they compute the same, slowly.
+"""Linear layers in FP8, INT8 or INT4 for a GPU, dense, 2:4, V:N:M or a bitmap; on a CPU they compute the same, slowly.
 
 A weight has a scale for each row (int4: for each row and 16 groups of columns), activations in 8 bits one for each
 token, both from the largest magnitude. So nothing is beyond the range of the type, and nothing has to be calibrated.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gossamer.kernels import gpu
+from gossamer.kernels.bitmap.plan import TOKENS
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays, check, decoded, dense_values, packed_as
@@ -154,7 +155,7 @@ class QuantizedLinear(nn.Module):
     @property
     def nnz(self) -> int:
         """Values that are stored: of a dense layout, all."""
-        return int(self.mask().sum()) if self.layout.m else self.out_features * self.in_features
+        return self.out_features * self.in_features if self.layout.dense else int(self.mask().sum())
 
     @property
     def nbytes(self) -> int:
@@ -182,7 +183,11 @@ class QuantizedLinear(nn.Module):
         activations = "activations as they are" if self.layout.weights_only else "activations quantized token by token"
         why, device = f"the weight is {self.layout}; {activations}", self.device
         name = "vnm_weight_only" if self.layout.weights_only else "vnm_8bit"
-        if not self.layout.m:
+        if self.layout.bitmap:
+            few = x.numel() <= TOKENS * self.in_features
+            name = "bitmap_8bit" if few else "torch._scaled_mm"
+            why = why if few else f"{why}; more than {TOKENS} tokens: made dense in FP8 first"
+        elif self.layout.dense:
             name = "torch._int_mm" if self.layout.numbers == "int8" else "torch._scaled_mm"
         reason = None if device.type == "cuda" else f"there are kernels for a GPU, and this is a {device.type.upper()}"
         reason = reason or self.layout.refusal(gpu.capability(device.index or 0))
@@ -214,7 +219,7 @@ class QuantizedLinear(nn.Module):
 
     def suit_device(self) -> None:
         """Let it be dense where the GPU that it is on has no kernel for its sparse layout."""
-        if self.device.type != "cuda" or not self.layout.m or self.layout.numbers == "int4":
+        if self.device.type != "cuda" or self.layout.dense or self.layout.numbers == "int4":
             return
         if self.layout.refusal(gpu.capability(self.device.index or 0)) is not None:
             self.repack(Layout(self.layout.numbers))
@@ -268,7 +273,7 @@ def read_format(text: Tensor) -> tuple[Layout, torch.dtype]:
     --------
     >>> import torch
     >>> read_format(torch.tensor(list(b"fp8 2:4, bfloat16"), dtype=torch.uint8))
-    (Layout(numbers='fp8', v='all', m=4, weights_only=False), torch.bfloat16)
+    (Layout(numbers='fp8', v='all', m=4, weights_only=False, bitmap=False), torch.bfloat16)
     """
     if text.dtype is not torch.uint8 or text.dim() != 1 or text.numel() > 100:
         raise ValueError("the format of a quantized layer is a short text in bytes")

@@ -12,10 +12,14 @@ from gossamer.kernels.bitmap import plan
     cols=st.integers(1, 30000),
     most=st.integers(0, 32).map(lambda n: 64 * n),
     capability=st.sampled_from([(8, 0), (8, 9), (9, 0)]),
+    weight=st.sampled_from([0, 1]),
 )
-def test_fits(tokens, rows, cols, most, capability):
-    launch = plan.product(tokens, rows, cols, most, capability, 0, 0, 132)
+def test_fits(tokens, rows, cols, most, capability, weight):
+    if weight:
+        most, capability = max(most, 1024), (9, 0)
+    launch = plan.product(tokens, rows, cols, most, capability, 0, 0, 132, weight)
     macros = launch.macros
+    assert macros.get("WEIGHT", 0) == weight
     assert launch.shared <= (232448 if capability == (9, 0) else 101376)
     assert 32 <= launch.threads == 32 * macros["KW"] <= 512 and 1 <= macros["SETS"] <= macros["KW"]
     assert launch.grid[0] % macros["CLUSTER"] == 0 and 0 < launch.grid[0] <= 132 and macros["NT"] * 8 >= tokens

@@ -8,12 +8,14 @@ from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.weight import Arrays, check, decoded, dense_values, packed_as, quantized
 
 LAYOUTS = [Layout("fp8"), Layout("int8"), Layout("fp8", "all", 4), Layout("int8", "all", 8), Layout("fp8", 64, 8, True),
-           Layout("int4", "all", 4, True), Layout("int4", 64, 8, True)]  # fmt: skip
+           Layout("int4", "all", 4, True), Layout("int4", 64, 8, True), Layout("fp8", bitmap=True)]  # fmt: skip
 
 
 def weight(rows, cols, layout):
     torch.manual_seed(0)
     dense = torch.randn(rows, cols)
+    if layout.bitmap:
+        return gs.sparsify(dense, "60%", format=gs.Dense())
     return gs.sparsify(dense, gs.VNM(layout.v, 2, layout.m), format=gs.Dense()) if layout.m else dense
 
 
@@ -48,11 +50,19 @@ def test_layouts_hold_the_same_numbers():
         again = packed_as(small, arrays.scale, other)
         assert torch.equal(decoded(again, other, (128, 256)), decoded(arrays, layout, (128, 256)))
     assert torch.equal(again.values.view(torch.int8), arrays.values.view(torch.int8))
+    bitmap = Layout("fp8", bitmap=True)
+    again = packed_as(dense_values(packed_as(small, arrays.scale, bitmap), bitmap, (128, 256)), arrays.scale, layout)
+    assert torch.equal(again.values.view(torch.int8), arrays.values.view(torch.int8))
 
 
 def test_zeros_may_have_a_sign():
     dense = torch.tensor([[3.0, -0.0, -0.0, 1.0], [-1e-9, 2.0, 0.0, -0.0]])
-    for layout in (Layout("fp8", "all", 4), Layout("int8", "all", 4), Layout("int4", "all", 4, True)):
+    for layout in (
+        Layout("fp8", "all", 4),
+        Layout("int8", "all", 4),
+        Layout("fp8", bitmap=True),
+        Layout("int4", "all", 4, True),
+    ):
         assert decoded(quantized(dense, layout), layout, (2, 4))[0, 0] == 3.0
 
 
@@ -64,6 +74,11 @@ def test_refused():
     good = quantized(torch.ones(2, 4), Layout("fp8"))
     with pytest.raises(ValueError, match="missing"):
         check(good, Layout("fp8", "all", 4), (2, 4))
+    with pytest.raises(ValueError, match="missing"):
+        check(good, Layout("fp8", bitmap=True), (2, 4))
+    bitmap = quantized(torch.ones(2, 4), Layout("fp8", bitmap=True))
+    with pytest.raises(ValueError, match="places"):
+        check(bitmap._replace(shared=bitmap.shared + 1), Layout("fp8", bitmap=True), (2, 4))
     with pytest.raises(ValueError, match="the layer"):
         check(good, Layout("fp8"), (2, 5))
     with pytest.raises(ValueError, match="more than 0"):

@@ -28,7 +28,8 @@ def layer(pattern: Any, how: Any = "fp8") -> Any:
     ("pattern", "how", "hopper", "ada"),
     [
         (None, "fp8", ["fp8 dense"], ["fp8 dense"]),
-        ("60%", "fp8", ["fp8 dense"], ["fp8 dense"]),
+        ("60%", "fp8", ["fp8 bitmap", "fp8 dense"], ["fp8 dense"]),
+        ("30%", "fp8", ["fp8 dense"], ["fp8 dense"]),
         ("2:4", "fp8", ["fp8 2:4", "fp8 dense"], ["fp8 weights 2:4", "fp8 dense"]),
         (gs.VNM("all", 2, 8), "fp8", ["fp8 all:2:8", "fp8 dense"], ["fp8 weights all:2:8", "fp8 dense"]),
         (gs.VNM(64, 2, 8), "fp8", ["fp8 weights 64:2:8", "fp8 dense"], ["fp8 weights 64:2:8", "fp8 dense"]),
@@ -74,6 +75,29 @@ def test_a_model_of_the_costs() -> None:
     made = layer(gs.VNM("all", 2, 8))
     times = guessed(made, layouts(made, (9, 0)), [(1, 256), (4096, 256)])
     assert times[Layout("fp8", "all", 8)].seconds((1, 1)) <= times[Layout("fp8")].seconds((1, 1))
+
+
+def test_bitmaps_are_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(tune, "_file", lambda: tmp_path / "pack.json")
+    monkeypatch.setattr(gpu, "capability", lambda device: (9, 0))
+    monkeypatch.setattr(pack_gpu, "copies_of", lambda nbytes, x: 2)
+    bitmap, given = Layout("fp8", bitmap=True), []
+
+    def replayed(rounds: Any, device: Any) -> Any:
+        given.append({key: [call() for call in each] for key, each in rounds.items()})
+        return {None: 4.0, bitmap: 1.0, Layout("fp8"): 2.0}
+
+    monkeypatch.setattr(pack_quantized, "replayed", replayed)
+    made = layer("70%")
+    assert fastest_quantized(made, [(3, 256)], True, (1,))[0] == bitmap
+    assert torch.equal(*given[0][bitmap])
+    torch.testing.assert_close(given[0][bitmap][0], given[0][Layout("fp8")][0], rtol=2e-2, atol=2e-2)
+    made.repack(bitmap)
+    assert layouts(made, (9, 0)) == [bitmap, Layout("fp8")]
+    for each in (made, layer("70%")):
+        times = guessed(each, [bitmap, Layout("fp8")], [(1, 256), (65, 256)])
+        assert times[bitmap].seconds((1, 0)) <= times[Layout("fp8")].seconds((1, 0))
+        assert times[bitmap].seconds((0, 1)) > times[Layout("fp8")].seconds((0, 1))
 
 
 def test_on_a_cpu_layers_are_left(capsys: Any) -> None:

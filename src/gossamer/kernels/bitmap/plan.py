@@ -13,7 +13,7 @@ WARPS = 16  # of a block, at most
 FLIGHT = 64 * 1024  # bytes of pieces that a block has on their way, if there is room
 TEAM_COST = 0.15  # how much longer a piece takes when the number of warps that share x is doubled
 
-_BITS = 288  # bytes of a piece's codes
+_BITS = {0: 288, 1: 384}  # bytes of a piece's codes: values of 16 bits, and of e4m3
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have
 _SUMS = 128  # registers of a thread for sums, at most
 _WORKING = 72  # registers of a thread for everything else
@@ -41,24 +41,24 @@ class Memory(NamedTuple):
 
 def product(
     tokens: int, rows: int, cols: int, most: int, capability: tuple[int, int], element: int, activation: int,
-    processors: int,
+    processors: int, weight: int = 0,
 ) -> Launch:  # fmt: skip
     """Return the launch for up to 64 tokens.
 
-    ``most``: values of a piece, the largest number.
+    ``weight``: 0 for values of 16 bits, 1 for e4m3. ``most``: values of a piece, the largest number.
     """
-    new = capability >= (9, 0)
+    new, slot = capability >= (9, 0), slot_bytes(most, weight)
     eights = next(n for n in (1, 2, 4, 8) if n * 8 >= tokens)
     cluster = clusters(rows, cols, processors) if new else 1
     found = []
     for team in (1, 2, 4) if new else (1,):
         made = divided(rows, cluster, eights, processors, team)
         steps = -(-cols // (WIDTH * cluster))
-        memory = memory_of(eights, most, new, made, steps)
+        memory = memory_of(eights, slot, new, made, steps)
         if memory is not None:
             found.append((_pieces(memory.warps, made, steps) * (1 + TEAM_COST * (team // 2)), made, memory))
     _, made, memory = min(found, key=lambda each: each[0])
-    return launch(eights, most, element, activation, made, memory, new)
+    return launch(eights, slot, element, activation, made, memory, new, weight)
 
 
 def clusters(rows: int, cols: int, processors: int) -> int:
@@ -94,7 +94,7 @@ def divided(rows: int, cluster: int, eights: int, processors: int, team: int) ->
     return Shape(groups, cluster, team, -(-each // (passes * team)), passes)
 
 
-def memory_of(eights: int, most: int, new: bool, made: Shape, steps: int) -> Memory | None:
+def memory_of(eights: int, slot: int, new: bool, made: Shape, steps: int) -> Memory | None:
     """Return what fits and leaves a warp the fewest pieces, or None."""
     room, found = SHARED if new else _OTHERS, []
     for warps in range(made.team, WARPS + 1, made.team):
@@ -105,10 +105,10 @@ def memory_of(eights: int, most: int, new: bool, made: Shape, steps: int) -> Mem
             best = None
             for slots in range(2, 7):
                 memory = Memory(warps, slots, ahead, teams if made.passes == 1 else 1)
-                if bytes_of(eights, most, made, memory) > room:
+                if bytes_of(eights, slot, made, memory) > room:
                     break
                 best = memory
-                if warps * slots * slot_bytes(most) >= FLIGHT:
+                if warps * slots * slot >= FLIGHT:
                     break
             if best is not None:  # without x ahead, every turn waits for memory
                 found.append((turns * (made.high + (2 if ahead < min(2, turns) else 0)), warps, best))
@@ -120,27 +120,31 @@ def _pieces(warps: int, made: Shape, steps: int) -> int:
     return -(-steps // (warps // made.team)) * made.high * made.passes
 
 
-def launch(eights: int, most: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool) -> Launch:
+def launch(
+    eights: int, slot: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool, weight: int = 0
+) -> Launch:
     """Return a launch by its numbers."""
     macros = {
         "ELEMENT": element, "NT": eights, "KW": memory.warps, "TEAM": made.team, "SLOTS": memory.slots,
         "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster,
         "ONCE": int(made.passes == 1), "ACT": activation,
     }  # fmt: skip
-    grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, most, made, memory)
+    if weight:
+        macros["WEIGHT"] = weight
+    grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, slot, made, memory)
     if chained:  # more than half of the shared memory, so that only one block fits on a processor
         shared = max(shared, SHARED // 2 + 1024)
     return Launch("bitmap.cu", "bitmap", macros, grid, 32 * memory.warps, shared, chained=chained)
 
 
-def bytes_of(eights: int, most: int, made: Shape, memory: Memory) -> int:
+def bytes_of(eights: int, slot: int, made: Shape, memory: Memory) -> int:
     """Return the bytes of shared memory that a block needs."""
     x = memory.warps // made.team * memory.ahead * (eights * 16 * WIDTH + 16)
-    pieces = x + memory.warps * memory.slots * (slot_bytes(most) + 8)
+    pieces = x + memory.warps * memory.slots * (slot + 8)
     sums = memory.sets * eights * 8 * (16 * made.high * made.team + 4) * 4
     return max(pieces, sums) if made.passes == 1 else -(-pieces // 16) * 16 + sums
 
 
-def slot_bytes(most: int) -> int:
+def slot_bytes(most: int, weight: int = 0) -> int:
     """Return the bytes of a slot: codes and words."""
-    return _BITS + most * 2
+    return _BITS[weight] + most * (1 if weight else 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from gossamer.kernels.bitmap import eight_cuda as _bitmap_cuda  # noqa: F401 - the GPU's part of an operator
 from gossamer.kernels.product import by_tokens
 from gossamer.kernels.quantized.dense import linear_dense8
 from gossamer.kernels.quantized.layout import Layout
@@ -12,6 +13,7 @@ from gossamer.kernels.quantized.weight import Arrays
 from gossamer.kernels.vnm import eight_cuda, weight_only_cuda  # noqa: F401 - the GPU's part of the operators
 
 _HALF = torch.float16, torch.bfloat16
+_bitmap = torch.ops.gossamer.bitmap_8bit.default
 _eight, _weight_only = torch.ops.gossamer.vnm_8bit.default, torch.ops.gossamer.vnm_weight_only.default
 
 
@@ -38,8 +40,10 @@ def quantized_linear(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int
 
 def _tokens(x: Tensor, arrays: Arrays, layout: Layout, shape: tuple[int, int], bias: Tensor | None) -> Tensor:
     values, scale, shared, meta = arrays
-    if not layout.m:
+    if layout.dense:
         return by_tokens(linear_dense8, 2)(values, scale, x, bias)
+    if layout.bitmap:
+        return _bitmap(values, meta, shared, scale, x, bias, *shape, 0)
     v = 0 if layout.v == "all" else layout.v
     if not layout.weights_only:
         return _eight(values, shared, meta, scale, x, bias, *shape, v, layout.m, 0)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import Structure, checks
+from gossamer.kernels.bitmap.eight_cuda import dense_of
+from gossamer.kernels.bitmap.planes import check_planes, pack_planes, unpack_planes
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.vnm.eight import decode8, packed_values, round8
 from gossamer.kernels.vnm.operators import vnm_of
@@ -15,7 +17,10 @@ from gossamer.kernels.vnm.weight_only import decode_weight_only, int4_values, pa
 
 
 class Arrays(NamedTuple):
-    """A weight in a layout; shared and meta are None in a dense one."""
+    """A weight in a layout.
+
+    ``shared`` and ``meta`` are None in a dense one; in a bitmap they are where its pieces begin, and its bits.
+    """
 
     values: Tensor
     scale: Tensor
@@ -45,8 +50,11 @@ def quantized(dense: Tensor, layout: Layout) -> Arrays:
 
 def packed_as(small: Tensor, scale: Tensor, layout: Layout) -> Arrays:
     """Return dense values of 8 bits in another layout: the same numbers."""
-    if not layout.m:
+    if layout.dense:
         return Arrays(small, scale)
+    if layout.bitmap:
+        planes = pack_planes(small)
+        return Arrays(planes.values, scale, planes.pos, planes.bits)
     values, structure = packed_values(small, layout.format)
     shared, meta, _ = vnm_of(structure)
     return Arrays(values, scale, shared, meta)
@@ -54,10 +62,12 @@ def packed_as(small: Tensor, scale: Tensor, layout: Layout) -> Arrays:
 
 def dense_values(arrays: Arrays, layout: Layout, shape: tuple[int, int]) -> Tensor:
     """Return the values of 8 bits as a dense matrix, without their scales."""
-    if not layout.m:
+    if layout.dense:
         return arrays.values
     _, _, shared, meta = arrays
     assert shared is not None and meta is not None
+    if layout.bitmap:
+        return (dense_of if meta.is_cuda else unpack_planes)(arrays.values, meta, shared, *shape)
     return decode8(arrays.values, shared, meta, (*shape, 0, layout.m), layout.format).to(layout.dtype)
 
 
@@ -88,12 +98,15 @@ def check(arrays: Arrays, layout: Layout, shape: tuple[int, int]) -> None:
     expected = _scale_shape(layout, shape)
     if tuple(scale.shape) != expected:
         raise ValueError(f"{layout}: scales of a weight of {shape} are {expected}, not {tuple(scale.shape)}")
-    if not layout.m:
+    if layout.dense:
         if tuple(values.shape) != shape or shared is not None or meta is not None:
             raise ValueError(f"{layout}: the weight is {tuple(values.shape)}, and the layer {shape}")
         return
     if shared is None or meta is None:
         raise ValueError(f"{layout}: the columns are missing")
+    if layout.bitmap:
+        check_planes(values, meta, shared, *shape)
+        return
     plain = int4_values(values).to(torch.int8) if layout.numbers == "int4" else values.view(torch.int8)
     given = checks.outside(layout.format, shape, plain, {"cols1": shared, "meta1": meta})
     Structure(layout.format, given[0], given[2], plain.device).check(given[1])

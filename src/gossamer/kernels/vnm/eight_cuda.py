@@ -94,12 +94,13 @@ def quantize_launch(
     weight: int,
     device: int,
     places: tuple[Address, Address, Address, Address],
+    wide: bool = False,
 ) -> calls.Launch:
-    """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8.
+    """Return the launch that brings x into 8 bits; ``weight``: 1 e4m3, 2 int8; ``wide``: written in float16.
 
     ``places``: x, the shared columns, the result and its scales.
     """
-    launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight, gpu.processors(device))
+    launch = vnm_plan.quantize(x.shape[0], cols, m, steps, ELEMENTS[x.dtype], weight, gpu.processors(device), wide)
     arguments = (
         *places, x.stride(0), cols, m, steps, int(x.stride(0) % 8 == 0),
     )  # fmt: skip

@@ -222,8 +222,13 @@ def _some_cluster(tiles: int, steps: int, processors: int) -> int:
     return next((n for n in fit if steps >= 12 * n), 1)
 
 
-def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: int, processors: int) -> Launch:
-    """Return the launch of ``quantize``: a block for each token. ``weight``: 1 e4m3, 2 int8."""
+def quantize(
+    tokens: int, cols: int, m: int, steps: int, element: int, weight: int, processors: int, wide: bool = False
+) -> Launch:
+    """Return the launch of ``quantize``: a block for each token.
+
+    ``weight``: 1 e4m3, 2 int8. ``wide``: what was rounded to e4m3 is written in float16.
+    """
     eights = steps * 16
     if m == 4:
         warps = next((n for n in (8, 16) if eights <= 128 * n), 32)
@@ -234,6 +239,8 @@ def quantize(tokens: int, cols: int, m: int, steps: int, element: int, weight: i
     macros = {
         "ELEMENT": element, "WEIGHT": weight, "WARPS": warps, "EACH": -(-eights // (32 * warps)), "GATHER": int(m != 4),
     }  # fmt: skip
+    if wide:
+        macros["WIDE"] = 1
     shared = 128 + (-(-cols // 8) * 16 if m != 4 else 0)
     return Launch("quantize.cu", "quantize", macros, (tokens, 1, 1), 32 * warps, shared, chained=True)
 

@@ -21,6 +21,7 @@ _KERNELS = {  # source and parameters of the plain ones
     "vnm_decode": ("vnm_decode.cu", f"{_VNM} P q"),
     "vnm_sample": ("vnm_decode.cu", f"{_VNM} P q P"),
     "bitmap_dense": ("bitmap_dense.cu", "P P P P q q q"),
+    "bitmap_planes_dense": ("bitmap_planes_dense.cu", "P P P P q q q"),
     "vnm_compact": ("vnm_compact.cu", "P q P P q q q q"),
 }
 _NO_MAP = bytes(128)

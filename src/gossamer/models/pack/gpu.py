@@ -16,7 +16,8 @@ from gossamer.models.pack.graphs import replayed
 from gossamer.patterns import FanIn, recognise
 
 _COPIES = 32
-_DENSEST_BITMAP = 0.6  # density above which bitmaps are not tried: dense is as fast
+#: Density above which bitmaps are not tried: dense is as fast.
+DENSEST_BITMAP = 0.6
 _DENSEST_ROWS = 0.5  # density above which rows of any length are not tried: dense is tensor cores
 
 
@@ -36,7 +37,7 @@ def fitting(mask: Tensor, dtype: torch.dtype) -> list[Format]:
     half = dtype in (torch.float16, torch.bfloat16)
     if shared and half:
         return [shared[0]]  # sparse tensor cores: nothing without them comes near
-    found: list[Format] = [PackedBitmap()] if half and 0 < density <= _DENSEST_BITMAP else []
+    found: list[Format] = [PackedBitmap()] if half and 0 < density <= DENSEST_BITMAP else []
     if 0 < density <= _DENSEST_ROWS:
         found.append(Condensed() if FanIn.recognise(mask) is not None else PackedCSR())
     return found

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from gossamer.formats import Dense
 from gossamer.kernels import gpu
+from gossamer.kernels.bitmap.plan import TOKENS
 from gossamer.kernels.quantized.layout import Layout
 from gossamer.kernels.quantized.linear import quantized_linear
 from gossamer.kernels.quantized.weight import Arrays, dense_values, packed_as
@@ -41,17 +42,27 @@ def layouts(layer: QuantizedLinear, capability: tuple[int, int]) -> list[Layout]
     >>> layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), gs.VNM("all", 2, 8)), "fp8")
     >>> [str(layout) for layout in layouts(layer, (9, 0))], [str(layout) for layout in layouts(layer, (8, 9))]
     (['fp8 all:2:8', 'fp8 dense'], ['fp8 weights all:2:8', 'fp8 dense'])
+    >>> layer = gs.quantize_(gs.sparsify_(torch.nn.Linear(64, 64), "70%"), "fp8")
+    >>> [str(layout) for layout in layouts(layer, (9, 0))], [str(layout) for layout in layouts(layer, (8, 9))]
+    (['fp8 bitmap', 'fp8 dense'], ['fp8 dense'])
     """
     numbers = layer.layout.numbers
     if numbers == "int4":
         return [layer.layout]
-    found = (layer.layout.v, layer.layout.m) if layer.layout.m else shared_columns(layer.mask())
+    mask = None if layer.layout.m else layer.mask()
+    found = (layer.layout.v, layer.layout.m) if mask is None else shared_columns(mask)
     sparse = []
     if found is not None and found[0] == "all":
         sparse.append(Layout(numbers, *found))
     if found is not None and numbers == "fp8" and (found[0] == "all" or found[0] % 16 == 0):
         sparse.append(Layout(numbers, *found, weights_only=True))  # for GPUs, and V, that the other isn't for
+    if found is None and mask is not None and numbers == "fp8" and 0 < _density(mask) <= pack_gpu.DENSEST_BITMAP:
+        sparse.append(Layout(numbers, bitmap=True))
     return [*(layout for layout in sparse if layout.refusal(capability) is None)][:1] + [Layout(numbers)]
+
+
+def _density(mask: Tensor) -> float:
+    return float(mask.float().mean()) if mask.numel() else 0.0
 
 
 def fastest_quantized(
@@ -126,6 +137,11 @@ def guessed(
 
     def seconds(layout: Layout, count: int) -> float:
         share = 2 / layout.m * 1.25 if layout.m else 1.0
+        if layout.bitmap:
+            if count > TOKENS:  # made dense first
+                return seconds(Layout("fp8"), count) + 2 * size / _BYTES
+            kept = layer.values.numel() / size if layer.layout.bitmap else 0.75  # bytes of each position
+            return _CALL + max((kept + 0.19) * size / _BYTES, 4 * size * count / _RATE * 2)
         bits = 4.5 if layout.numbers == "int4" else 8
         rate = _RATE / (2 if layout.weights_only else 1)
         return _CALL + max(size * share * bits / 8 / _BYTES, 2 * size * count * max(share, 0.3) / rate)

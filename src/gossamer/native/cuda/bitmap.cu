@@ -28,10 +28,22 @@
 //   teams of 2, 8 warps, 2 slots    27.1, 25.7, 25.5, 25.0
 //   clusters of 2, 8 warps, 2 slots 33.5, 31.3, 30.9, 30.4
 //
-// Macros: ELEMENT, NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take turns), CLUSTER,
-// ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+// WEIGHT 1: e4m3 in two planes, of which the first one is stored for all groups (bitmap_planes.cuh). A piece has 384 bytes of
+// codes, 1024 of the first plane and two for each group of the second one: 50, 46, 43, 41, 41 MB at 50 / 60 / 70 / 80 / 90 %,
+// 11.6 to 9.5 us. For 8 tokens a warp takes 200 instructions for a piece (ptxas 13.0), of which 130 decode: 6.2 us at four
+// instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
+//
+// Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
+// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+#ifndef WEIGHT
 #define WEIGHT 0
+#endif
+#if WEIGHT
+#define HALF_PRODUCTS
+#include "bitmap_planes.cuh"
+#else
 #include "bitmap_decode.cuh"
+#endif
 #include "sums.cuh"
 
 #define THREADS (32 * KW)
@@ -191,11 +203,6 @@ struct Stream {
 struct Pair {
   unsigned a[2][2][4], meta;  // by step and plane
 
-  __device__ __forceinline__ Pair(const Exchange& exchange, unsigned codes, unsigned& at) {
-    decode(a, at, codes);
-    meta = exchange(metadata(codes));
-  }
-
   __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], unsigned x) const {
 #pragma unroll
     for (int tile = 0; tile < NT; ++tile) {
@@ -212,20 +219,43 @@ struct Pair {
   static __device__ __forceinline__ uint4 words(const unsigned (&a)[4]) { return {a[0], a[1], a[2], a[3]}; }
 };
 
-__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Exchange& exchange, int slot, unsigned x) {
-  const unsigned bits = w.bits(slot), lane = w.lane;
-  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
+#if WEIGHT == 0
+// What a lane needs to decode: nothing else of a warp's pieces is kept from one to the next.
+typedef Exchange Decoder;
+
+__device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Exchange& exchange, unsigned bits, unsigned lane) {
   const uint2 codes = lds64(bits + lane * 8);
   const int next = lds8(bits + 256 + lane);
   unsigned at = bits + PIECE_BITS + lane * 4;
+  decode(left.a, at, codes.x);
+  left.meta = exchange(metadata(codes.x));
+  at = __shfl_sync(0xffffffff, at, next);
+  decode(right.a, at, codes.y);
+  right.meta = exchange(metadata(codes.y));
+}
+#else
+struct Decoder {
+  __device__ __forceinline__ explicit Decoder(int) {}
+};
+
+__device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Decoder&, unsigned bits, unsigned lane) {
+  Planes planes(bits, lane);
+  planes.decode<0>(left.a);
+  planes.decode<1>(right.a);
+  left.meta = planes.meta[0], right.meta = planes.meta[1];
+}
+#endif
+
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, unsigned x) {
+  const unsigned lane = w.lane;
+  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
 #if NT <= 2
   float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
   float(&second)[NT][4] = sum;
 #endif
-  const Pair left(exchange, codes.x, at);
-  at = __shfl_sync(0xffffffff, at, next);
-  const Pair right(exchange, codes.y, at);
+  Pair left, right;
+  load_piece(left, right, decoder, w.bits(slot), lane);
   w.done();  // the piece is in registers: the next one is asked for before the products
   w.fetch(slot);
   left.multiply(sum, second, x);
@@ -273,11 +303,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
   Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, first, begin, 0};
   w.init_bars();
+#if WEIGHT  // the kernel before this one makes x, and began after all before it had ended: W is asked for meanwhile
+  let_the_next_kernel_start();
+#else
   after_the_kernel_before();
+#endif
   w.look_ahead();
+#if WEIGHT == 0
   for (int i = 0; i < XS; ++i) w.fetch_x(i);
+#endif
   for (int slot = 0; slot < SLOTS; ++slot) w.fetch(slot);
-  const Exchange exchange(lane);
+#if WEIGHT
+  wait_for_the_kernel_before();
+  for (int i = 0; i < XS; ++i) w.fetch_x(i);
+#endif
+  const Decoder decoder(lane);
   const int sums_at = ONCE ? 0 : (int)(SMEM_W + KW * SLOTS * p.slot + (KW * SLOTS + 2 * TEAMS * XS) * 8 + 15) / 16 * 16;
   float* const sums = (float*)(memory + sums_at);
   Problem mine = p;
@@ -295,7 +335,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       for (int strip = 0; strip < HIGH; ++strip) {
         if (strip0 + part + strip >= strips) break;
         w.arrived(slot, phase);
-        multiply_piece(sum[strip], w, exchange, slot, w.x(x_slot));
+        multiply_piece(sum[strip], w, decoder, slot, w.x(x_slot));
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
       w.x_done(x_slot, x_phase);

@@ -27,6 +27,19 @@ __device__ __forceinline__ unsigned to_e4m3(float low, float high) {
   return e;
 }
 
+// The two e4m3 numbers in one half of a word as two float16, exactly.
+template <int HIGH_HALF>
+__device__ __forceinline__ unsigned halves_of_e4m3(unsigned four) {
+  unsigned r = 0;
+#if __CUDA_ARCH__ >= 890
+  if (HIGH_HALF)
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, high;\n}\n" : "=r"(r) : "r"(four));
+  else
+    asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.rn.f16x2.e4m3x2 %0, low;\n}\n" : "=r"(r) : "r"(four));
+#endif
+  return r;
+}
+
 // An int8 number in the low byte: to the nearest, ties to even, beyond -128 .. 127 to these; NaN becomes 0.
 __device__ __forceinline__ unsigned to_int8(float f) {
   int i;
@@ -188,6 +201,15 @@ __device__ __forceinline__ unsigned word_if(unsigned at, unsigned word, unsigned
   return v;
 }
 
+// The 16 bits at `at` if `word` has any of `bits`; else zero.
+__device__ __forceinline__ unsigned half_if(unsigned at, unsigned word, unsigned bits) {
+  unsigned v;
+  asm volatile(
+    "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %2, %3;\nsetp.ne.u32 p, t, 0;\nmov.b32 %0, 0;\n"
+    "@p ld.shared.u16 %0, [%1];\n}\n" : "=&r"(v) : "r"(at), "r"(word), "r"(bits) : "memory");
+  return v;
+}
+
 template <int OFFSET>
 __device__ __forceinline__ unsigned lds16(unsigned at) {
   unsigned short v;
@@ -298,7 +320,7 @@ __device__ __forceinline__ void tensor_store(const void* map, int x, int y, unsi
 }
 #endif
 
-#if ELEMENT == 1
+#if ELEMENT == 1 && !defined(HALF_PRODUCTS)  // products of float16, results of ELEMENT
 #define GS_MMA "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32"
 #else
 #define GS_MMA "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32"

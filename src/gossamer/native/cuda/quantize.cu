@@ -11,8 +11,13 @@
 // A token that is not finite becomes NaN. One of zeros, or so small that its scale would not be a normal number, has the
 // smallest normal scale.
 //
-// Macros: ELEMENT, WEIGHT (1 e4m3, 2 int8), WARPS, EACH (times eight columns of a thread), GATHER.
+// Macros: ELEMENT, WEIGHT (1 e4m3, 2 int8), WARPS, EACH (times eight columns of a thread), GATHER, WIDE (1: what was rounded
+// to e4m3 is written in float16, for bitmap.cu).
 #include "numbers.cuh"
+
+#ifndef WIDE
+#define WIDE 0
+#endif
 
 #define THREADS (32 * WARPS)
 
@@ -115,6 +120,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) quantize(const __grid_cons
     if (chunk >= chunks) break;
     const u16* e = held[i].e;
     const u32 low = two(e[0], e[1], factor) | two(e[2], e[3], factor) << 16, high = two(e[4], e[5], factor) | two(e[6], e[7], factor) << 16;
+#if WIDE
+    *reinterpret_cast<uint4*>(p.out + (i64(blockIdx.x) * chunks + chunk) * 16) =
+      uint4{halves_of_e4m3<0>(low), halves_of_e4m3<1>(low), halves_of_e4m3<0>(high), halves_of_e4m3<1>(high)};
+#else
     *reinterpret_cast<uint2*>(p.out + (i64(blockIdx.x) * chunks + chunk) * 8) = uint2{low, high};
+#endif
   }
 }

@@ -1,0 +1,159 @@
+"""Unstructured weights on a GPU: bitmaps of bf16 and of FP8 against cuBLAS, dense, at 1 to 64 tokens.
+
+    python benchmarks/gpu_bitmaps.py                   writes results/gpu-bitmaps.json
+    python benchmarks/gpu_bitmaps.py --shapes 1        only the first shape
+    python benchmarks/gpu_bitmaps.py --variants        the FP8 kernel with other numbers of warps and bytes on their way
+
+Random weights and masks, bf16 activations. Microseconds by CUDA graphs, contenders interleaved, medians of 20 replays;
+weights go round copies that together are more than twice the second cache. FP8 is timed with the kernel that rounds the
+activations, token by token, ``cublas fp8`` too (``torch._scaled_mm`` with a scale for each row and token, as a layer of
+``gs.quantize_`` does it).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
+
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from torch import Tensor  # noqa: E402
+
+from benchmarks.gpu_common import Wanted, collected, compile_all, unstructured  # noqa: E402
+from benchmarks.gpu_tokens import copies, held, table  # noqa: E402
+from gossamer.kernels.bitmap import eight_cuda, plan  # noqa: E402
+from gossamer.kernels.bitmap.eight import pack_bitmap8  # noqa: E402
+from gossamer.kernels.bitmap.operators import pack_bitmap  # noqa: E402
+from gossamer.kernels.gpu import Kinds  # noqa: E402
+from gossamer.kernels.quantized.dense import linear_dense8  # noqa: E402
+from gossamer.kernels.vnm.eight import round8  # noqa: E402
+from gossamer.models.pack import graphs  # noqa: E402
+
+SHAPES = [(14336, 4096), (4096, 14336), (4096, 4096)]
+TOKENS = [1, 8, 16, 32, 64]
+PERCENTS = (50, 60, 70, 80, 90)
+Call = Callable[[], Any]
+Make = Callable[[Tensor], list[Call]]
+
+
+def contenders(rows: int, cols: int, percents: tuple[int, ...] = PERCENTS) -> Iterator[tuple[str, Make]]:
+    """Of each: a name, and its calls for activations."""
+    ops = torch.ops.gossamer
+    dense = unstructured(rows, cols, 0.5)
+    each = copies((dense,), held(dense))
+    yield "cublas bf16", lambda x: [lambda w=w: F.linear(x, w) for (w,) in each]
+    small = round8(dense, torch.float8_e4m3fn)
+    eight = copies(small, held(*small))
+    yield "cublas fp8", lambda x: [lambda s=s: linear_dense8(*s, x, None) for s in eight]
+    for percent in percents:
+        weight = unstructured(rows, cols, percent / 100)
+        values, (bits, pos, sizes) = pack_bitmap(weight)
+        sets = copies((values, bits, pos), held(values, bits, pos))
+        yield (
+            f"bitmap bf16 {percent}",
+            lambda x, sets=sets, z=sizes: [lambda s=s: ops.bitmap_linear(*s, x, None, *z, 0) for s in sets],
+        )
+        packed = pack_bitmap8(weight)
+        sets8 = copies(packed[:4], held(*packed[:4]))
+        yield (
+            f"bitmap fp8 {percent}",
+            lambda x, sets=sets8, z=packed.sizes: [lambda s=s: ops.bitmap_8bit(*s, x, None, *z, 0) for s in sets],
+        )
+
+
+def compiled(pool: Any, everyone: dict[str, Make], inputs: dict[int, Tensor]) -> None:
+    """Compile what these calls launch by all cores."""
+    wanted: Wanted = {}
+    with collected(wanted):
+        for x in inputs.values():
+            for name, make in everyone.items():
+                if "bitmap" in name:
+                    make(x)[0]()
+    compile_all(pool, wanted)
+
+
+def sweep(pool: Any, shapes: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Microseconds of every contender at every number of tokens."""
+    found = []
+    for rows, cols in shapes:
+        torch.manual_seed(0)
+        everyone = dict(contenders(rows, cols))
+        inputs = {n: torch.randn(n, cols, device="cuda").bfloat16() for n in TOKENS}
+        compiled(pool, everyone, inputs)
+        for n, x in inputs.items():
+            us = graphs.replayed({name: make(x) for name, make in everyone.items()})
+            found.append({"shape": [rows, cols], "tokens": n, **{k: round(1e6 * t, 2) for k, t in us.items()}})
+        print(table([row for row in found if row["shape"] == [rows, cols]]), flush=True)
+        print(bytes_of(rows, cols), flush=True)
+        del everyone, inputs
+        torch.cuda.empty_cache()
+    return found
+
+
+def bytes_of(rows: int, cols: int) -> str:
+    """The bytes of the FP8 bitmaps, of those of dense FP8."""
+    shares = []
+    for percent in PERCENTS:
+        packed = pack_bitmap8(unstructured(rows, cols, percent / 100))
+        shares.append(f"{percent} %: {held(*packed[:3]) / (rows * cols):.3f}")
+    return "bytes of dense FP8: " + ", ".join(shares)
+
+
+def variants(pool: Any) -> None:
+    """The FP8 kernel with other plans, and how long the rounding of x takes alone."""
+    rows, cols = SHAPES[0]
+    plans = [(warps, flight) for warps in (8, 12, 16) for flight in (32, 64, 96, 128)]
+    for percent in (50, 80):
+        packed = pack_bitmap8(unstructured(rows, cols, percent / 100))
+        sets = copies(packed[:4], held(*packed[:4]))
+        for tokens in (8, 16):
+            x = torch.randn(tokens, cols, device="cuda").bfloat16()
+            wanted: Wanted = {}
+            with collected(wanted):
+                for each in plans:
+                    planned(each, x, sets[:1], packed.sizes)
+            compile_all(pool, wanted)
+            calls: dict[str, list[Call]] = {
+                f"{warps} warps, {flight} KB": planned((warps, flight), x, sets, packed.sizes)
+                for warps, flight in plans
+            }
+            calls["rounding"] = [lambda x=x: torch.ops.gossamer.quantize_8bit(x, False)] * 4
+            us = graphs.replayed(calls)
+            print(f"{percent} %, {tokens} tokens:", {k: round(1e6 * t, 2) for k, t in us.items()}, flush=True)
+
+
+def planned(numbers: tuple[int, int], x: Tensor, sets: list[tuple[Tensor, ...]], sizes: tuple[int, int]) -> list[Call]:
+    """Calls whose kernel has at most so many warps, and so many KB of pieces on their way."""
+    own = Kinds(6, eight_cuda.prepare, eight_cuda.decide, eight_cuda.dense_linear, 4)
+    with patch.object(plan, "WARPS", numbers[0]), patch.object(plan, "FLIGHT", numbers[1] * 1024):
+        own.run(*sets[0], x, None, *sizes, 0)
+    return [lambda s=s: own.run(*s, x, None, *sizes, 0) for s in sets]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", type=int, default=len(SHAPES))
+    parser.add_argument("--variants", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu-bitmaps.json")
+    arguments = parser.parse_args()
+    with multiprocessing.get_context("fork").Pool() as pool, torch.no_grad():  # before CUDA is initialised here
+        if arguments.variants:
+            variants(pool)
+            return
+        found = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        arguments.out.write_text(
+            json.dumps({**found, "sweep": sweep(pool, SHAPES[: arguments.shapes])}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
