@@ -1,8 +1,12 @@
 """What kernels know of a GPU, and calls by the kind of their operands."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
+import gossamer as gs
 from gossamer.kernels import gpu
 from gossamer.native.cuda import calls
 from gossamer.native.cuda.calls import Buffer, Call
@@ -97,3 +101,17 @@ def test_only_contiguous_results_have_more_dimensions():
     x = torch.zeros(2, 3, 4)
     call = Call((Buffer((6, 5), (1, 6), torch.float32),), ())
     assert gpu.for_more_dimensions(call, x, x.view(6, 4)) is None
+
+
+def test_every_operator_is_launched_without_python_too():
+    """Where the library of launch.cpp is there, it alone is the GPU's implementation: none may be missing from it."""
+    root = Path(gs.__file__).parent
+    sources = [path.read_text() for path in (root / "kernels").rglob("*.py")]
+    registered = {name for text in sources for name in re.findall(r'gpu\.register\(_?\w+, "(\w+)"', text)}
+    table = re.findall(r'\{"(\w+)", GS_SPACE "::(\w+)", "(\w+)"\}', (root / "native/cuda/launch.cpp").read_text())
+    assert registered <= {name for name, _, _ in table} and len(registered) > 6
+    letters = {"Tensor": "t", "Optional[Tensor]": "o", "int": "i", "float": "i"}
+    for name, slow, types in table:
+        for operator in (name, slow):
+            schema = getattr(torch.ops.gossamer, operator).default._schema
+            assert "".join(letters[str(argument.type)] for argument in schema.arguments) == types, operator

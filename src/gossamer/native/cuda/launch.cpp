@@ -199,6 +199,7 @@ constexpr Operator OPERATORS[] = {
   {"vnm_gated", GS_SPACE "::vnm_gated_slow", "tttttootiiii"},
   {"vnm_experts", GS_SPACE "::vnm_experts_slow", "ttottii"},
   {"bitmap_linear", GS_SPACE "::bitmap_linear_slow", "ttttoiiii"},
+  {"bitmap_8bit", GS_SPACE "::bitmap_8bit_slow", "tttttoiii"},
   {"decode_attention", GS_SPACE "::decode_attention_slow", "tttoi"},  // a float is taken as its bits
 #endif
 };
