@@ -68,8 +68,8 @@ def test_by_hand():
 @emulated
 @pytest.mark.parametrize(
     ("dtype", "v", "m"),
-    [*((dtype, v, 8) for dtype in TYPES for v in ("all", 4)), (TYPES[0], 3, 5), (TYPES[0], 16, 10), (TYPES[3], "all", 12),
-     (TYPES[1], 5, 13), (TYPES[0], "all", 16)],
+    [*((dtype, v, 8) for dtype in TYPES for v in ("all", 4)), (TYPES[0], 3, 5), (TYPES[0], 16, 10),
+     (TYPES[3], "all", 12), (TYPES[1], 5, 13), (TYPES[0], "all", 16)],
     ids=str,
 )  # fmt: skip
 def test_equal_sums_are_decided_as_the_pattern_does(dtype, v, m):

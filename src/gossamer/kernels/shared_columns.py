@@ -69,7 +69,8 @@ def launch(
 
 
 def _chunk(m: int) -> int:
-    """Neighbouring columns that a thread adds to three others: more of them are read faster, fewer are tried in vain."""
+    """Neighbouring columns that a thread adds to three others. Larger chunks are read faster, but try more columns that
+    belong to no set."""
     return 4 if m <= 12 else 8
 
 
@@ -81,7 +82,7 @@ def _shared_bytes(m: int, size: int) -> int:
 
 
 def items_of(m: int, chunk: int) -> list[int]:
-    """Sets of 4 of m columns, by three columns and where the fourth may be: four bytes i, j, k, l for l .. l + chunk - 1.
+    """Sets of 4 of m columns: four bytes i, j, k, l for three columns and a fourth from l to l + chunk - 1.
 
     Examples
     --------
