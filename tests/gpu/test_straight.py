@@ -1,4 +1,4 @@
-"""Straight-through methods on a GPU choose the masks of a model in one launch."""
+"""Straight-through methods on a GPU choose the masks of a model in few launches."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.kernels.choosing import Chooser, Chosen
+from tests.kernels import test_shared_columns as shared
 from tests.kernels.test_choosing import TYPES, matrices
 
 pytestmark = pytest.mark.gpu
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.gpu
 def test_choices_are_those_of_the_pattern():
     for dtype in TYPES:
         given = [Chosen(*(part.cuda() for part in one)) for _ in range(20) for one in matrices(dtype, 4)]
-        chooser = Chooser(2, 4)
+        chooser = Chooser(gs.NM(2, 4))
         versions = [one.mask._version for one in given]
         assert all(one.fits(4) for one in given) and not given[1].fits(3) and not given[1].fits(8)
         chooser(given)
@@ -28,14 +29,41 @@ def test_choices_are_those_of_the_pattern():
         assert chooser.found_nan() and not chooser.found_nan()
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize(("v", "m"), [("all", 8), (64, 8), (5, 6), ("all", 16), (100, 13), ("all", 32)], ids=str)
+def test_shared_columns_are_those_of_the_pattern(dtype, v, m):
+    shapes = [(1, 1), (512, 4), (2050, 2), (65, 7), (3, 33)]
+    for small in (True, False):
+        given = [Chosen(*(part.cuda() for part in one)) for one in shared.matrices(dtype, m, shapes, small=small)]
+        chooser = Chooser.of(gs.VNM(v, 2, m))
+        assert all(chooser.takes(one) for one in given)
+        chooser(given)
+        again = [one.mask.clone() for one in given]
+        chooser(given)
+        for one, before in zip(given, again, strict=True):
+            mask, dense = shared.as_the_pattern(one.dense, v, m), one.dense.abs().double()
+            assert torch.equal(one.mask, before) and torch.equal(one.sparse, torch.where(one.mask, one.dense, 0))
+            if small:
+                assert torch.equal(one.mask, mask)
+            best, mine = dense[mask].sum(), dense[one.mask].sum()
+            assert (best - mine).abs() <= 2 * len(dense) * torch.finfo(
+                torch.promote_types(dtype, torch.float32)
+            ).eps * best
+        assert not chooser.found_nan()
+        given[2].dense[7, 3] = torch.nan
+        chooser(given)
+        assert chooser.found_nan() and not chooser.found_nan()
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "all:2:8", "16:2:8"])
 @pytest.mark.parametrize("options", [{}, {"schedule": "decay", "until": 4}, {"refresh": 2}], ids=str)
-def test_a_training_is_that_of_a_cpu(options):
+def test_a_training_is_that_of_a_cpu(pattern, options):
     weights = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).double().to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        method = gs.train.SRSTE(model, optimizer, "2:4", decay_out=0.01, **options)
+        method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
         x = torch.randn(16, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
         for _ in range(6):
             model(x).square().mean().backward()

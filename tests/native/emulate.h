@@ -264,6 +264,7 @@ inline void __syncthreads() { emulated::meet(emulated::self->block->meetings[0],
 inline void __syncwarp(unsigned = ~0u) { emulated::meet_warp(Nothing{}); }
 inline unsigned long long __cvta_generic_to_shared(const void* at) { return (const unsigned char*)at - memory + emulated::base(); }
 inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
+inline double __longlong_as_double(long long i) { double f; std::memcpy(&f, &i, 8); return f; }
 inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
 template <class T> T __ldg(const T* p) { return *p; }
 inline int min(int a, int b) { return a < b ? a : b; }

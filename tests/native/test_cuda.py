@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import wgmma_cuh
 from gossamer.kernels.bitmap import plan as bitmap_plan
+from gossamer.kernels.shared_columns import items_of
 from gossamer.kernels.vnm import plan as vnm_plan
 from gossamer.kernels.vnm import plan_many
 from gossamer.native.cuda import SOURCES
@@ -68,6 +69,10 @@ BITMAP["90a"] += [
     bitmap_plan.product(n, rows, 4096, 1424, (9, 0), n % 2, 0, 132, weight=1).macros
     for n, rows in ((1, 14336), (16, 4096), (8, 14336), (64, 14336))
 ]
+CHOOSE_SHARED = [
+    {"ITEM": i, "ELEMENT": e, "GROUP": m, "CHUNK": chunk, "ITEMS": len(items_of(m, chunk))}
+    for i, e, m, chunk in ((2, 0, 8, 4), (2, 1, 16, 8), (4, 2, 8, 4), (4, 2, 5, 4), (4, 2, 32, 8), (8, 2, 32, 8))
+]
 #: Every source, the architectures it is for, and the macros it is built with.
 BUILDS = {
     "attention.cu": {
@@ -92,6 +97,7 @@ BUILDS = {
             for i, n, m in ((2, 2, 4), (4, 2, 4), (8, 1, 4), (4, 2, 16))
         ]
     },
+    "choose_shared.cu": {"80": CHOOSE_SHARED},
     "clear.cu": {"80": [{"ITEM": item, "ELEMENT": 2} for item in (2, 4, 8)]},
     "quantize.cu": {"90a": QUANTIZE},
     "transposable.cu": {"80": [{"ELEMENT": 2}]},

@@ -25,7 +25,7 @@ METHODS = {
     "SRSTE": lambda m, o: gs.train.SRSTE(m, o, "50%", decay_out=0.1),
     "TopKAST": lambda m, o: gs.train.TopKAST(m, o, 0.8, backward=0.5),
     "Movement": lambda m, o: gs.train.Movement(m, o, 0.8, until=5),
-    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, price=1e-2, lr=1.0, until=5),
+    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, 0.8, until=5),
 }
 
 

@@ -18,7 +18,7 @@ METHODS = {
     "GMP": lambda m, o: gs.train.GMP(m, o, 0.8, every=2, until=8),
     "ACDC": lambda m, o: gs.train.ACDC(m, o, 0.8, every=3, start=2, until=10),
     "SRSTE": lambda m, o: gs.train.SRSTE(m, o, "2:4"),
-    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, 1e-3, until=8),
+    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, 0.8, until=8),
 }
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
-from gossamer.kernels import choosing
+from gossamer.kernels import choosing, shared_columns
 from gossamer.native.build import compiler
 from gossamer.train.masters import Master, write
 from tests.native import emulator
@@ -161,6 +161,7 @@ def test_a_weight_that_is_no_longer_masked_is_left_alone(change):
 def one_launch(monkeypatch):
     """The GPU's way, with its kernel on a CPU."""
     monkeypatch.setattr(choosing, "function", emulator.function)
+    monkeypatch.setattr(shared_columns, "function", emulator.function)
     monkeypatch.setattr(choosing, "processors", lambda device: 2)
     monkeypatch.setattr(choosing, "on_gpu", lambda tensor: True)
     monkeypatch.setattr(choosing, "_copied", lambda flag: (flag.clone(), SimpleNamespace(synchronize=lambda: None)))
@@ -186,6 +187,61 @@ def test_one_launch_for_a_model_does_what_layer_by_layer_does(kind, options, req
     request.getfixturevalue("one_launch")
     for one, other in zip(weights(), expected, strict=True):
         torch.testing.assert_close(one, other)
+
+
+def wide(pattern, dtype=torch.float32, autocast=False, resume=False, shape=(16, 20), **options):
+    """The weights after six steps of a network whose second layer has 20 inputs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(shape[0], shape[1]), nn.Tanh(), nn.Linear(shape[1], 6)).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
+    x = torch.randn(5, shape[0], dtype=dtype)
+    for count in range(6):
+        if resume and count == 3:
+            state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), method.state_dict()))
+            model = nn.Sequential(nn.Linear(shape[0], shape[1]), nn.Tanh(), nn.Linear(shape[1], 6)).to(dtype)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
+            for one, each in zip((model, optimizer, method), state, strict=True):
+                one.load_state_dict(each)
+        with torch.autocast("cpu", enabled=autocast):
+            loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
+    return [part for layer in method.layers for part in (layer.extra["dense"], layer.mask, layer.weight)]
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    "options",
+    [{"pattern": "all:2:8"}, {"pattern": "4:2:5"}, {"pattern": "16:2:10", "refresh": 2}, {"pattern": "all:2:4"},
+     {"pattern": "1:2:8"}, {"pattern": "all:2:8", "autocast": True}, {"pattern": "all:2:20", "dtype": torch.float64},
+     {"pattern": "8:2:8", "schedule": "decay", "until": 4}, {"pattern": "all:2:64"},
+     {"pattern": "all:2:8", "until": 3}],
+    ids=str,
+)  # fmt: skip
+def test_one_launch_for_shared_columns_does_what_layer_by_layer_does(options, request):
+    expected = wide(**options)
+    request.getfixturevalue("one_launch")
+    for one, other in zip(wide(**options), expected, strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(wide(resume=True, **options), wide(**options), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "left"),
+    [("all:2:8", 1), ("4:2:8", 1), ("all:2:5", 1), ("4:2:10", 1), ("all:2:40", 2), ("all:2:4", 0), ("2:3", 2)],
+)
+def test_what_is_left_for_torch(pattern, left, one_launch, monkeypatch):
+    """A layer whose columns are no multiple of m, and patterns without a kernel."""
+    monkeypatch.setattr(choosing.Chooser, "__call__", lambda self, matrices: None)
+    monkeypatch.setattr(choosing.Chooser, "found_nan", lambda self: False)
+    model = nn.Sequential(nn.Linear(16, 20), nn.Linear(20, 6))
+    method = gs.train.STE(model, torch.optim.SGD(model.parameters(), lr=0.1), pattern)
+    assert len(method.choose_together(method._masters)) == left
 
 
 @pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")

@@ -11,7 +11,7 @@ KINDS = {
     "SRSTE": lambda m, o: gs.train.SRSTE(m, o, "50%"),
     "TopKAST": lambda m, o: gs.train.TopKAST(m, o, 0.75, backward=0.5),
     "Movement": lambda m, o: gs.train.Movement(m, o, 0.75, until=4),
-    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, 1e-3, until=6),
+    "HardConcrete": lambda m, o: gs.train.HardConcrete(m, o, price=1e-3, until=6),
 }
 
 

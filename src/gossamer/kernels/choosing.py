@@ -1,4 +1,5 @@
-"""The largest n of every m weights of a whole model, in one launch: masks and sparse weights from dense ones."""
+"""The largest n of every m weights of a whole model, or V:N:M, in one launch: masks and sparse weights from dense
+ones."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from gossamer.kernels import shared_columns
 from gossamer.kernels.gpu import processors
 from gossamer.native.cuda import function, usable
+from gossamer.patterns import NM, VNM, Pattern
 
-_MOST = 64  # arrays of a launch: choose.cu has a table of them
+_MOST = 64  # arrays of a launch: the kernels have a table of them
 _GROUPS = (4, 8, 16, 32)
 #: The bits of infinity: whatever is above is NaN.
 _INFINITY = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80, torch.float32: 0x7F800000, torch.float64: 0x7FF << 52}
@@ -32,34 +35,53 @@ class Chosen(NamedTuple):
     sparse: Tensor
     mask: Tensor
 
-    def fits(self, m: int) -> bool:
-        """Can the kernel choose groups of m of it?"""
+    def fits(self, m: int, shared: bool = False) -> bool:
+        """Can the kernel choose groups of m of it? ``shared``: rows share columns."""
         dense, sparse, mask = self
-        return (
-            on_gpu(dense) and sparse.device == mask.device == dense.device and m in _GROUPS
+        if not (
+            on_gpu(dense) and sparse.device == mask.device == dense.device
             and dense.dtype is sparse.dtype and dense.dtype in _INFINITY and dense.shape[-1] % m == 0
-            and all(one.is_contiguous() and one.data_ptr() % min(m * one.element_size(), 16) == 0 for one in self)
-        )  # fmt: skip
+            and all(one.is_contiguous() for one in self)
+        ):  # fmt: skip
+            return False
+        if shared:
+            return dense.dim() == 2 and shared_columns.can(m) and len(dense) * m < 2**31
+        return m in _GROUPS and all(one.data_ptr() % min(m * one.element_size(), 16) == 0 for one in self)
 
 
 class Chooser:
-    """Chooses the largest n of every m, again and again; the host never waits for the GPU.
+    """Chooses by a pattern, again and again; the host never waits for the GPU.
 
     Parameters
     ----------
-    n, m
-        How many of how many neighbours in a row.
+    pattern
+        n:m or V:N:M; :meth:`of` returns None for others.
 
     Examples
     --------
-    >>> Chooser(2, 4).found_nan()
-    False
+    >>> Chooser(NM(2, 4)).found_nan(), Chooser.of(VNM("all", 2, 64))
+    (False, None)
     """
 
-    def __init__(self, n: int, m: int) -> None:
-        self.n, self.m = n, m
+    def __init__(self, pattern: NM | VNM) -> None:
+        self.pattern, self.m = pattern, pattern.m
+        #: Rows that share columns; None: each row chooses alone.
+        self.rows = pattern.v if isinstance(pattern, VNM) and pattern.v != 1 and pattern.m > 4 else None
+        self.kind = self.m, self.rows is not None
         self._wrong: dict[torch.device, Tensor] = {}
         self._seen: list[tuple[Tensor, torch.cuda.Event]] = []
+
+    @classmethod
+    def of(cls, pattern: Pattern) -> Chooser | None:
+        """A chooser, if there is a kernel for the pattern."""
+        if type(pattern) is not NM and type(pattern) is not VNM:
+            return None
+        found = cls(pattern)
+        return found if found.m in _GROUPS or (found.rows is not None and shared_columns.can(found.m)) else None
+
+    def takes(self, one: Chosen) -> bool:
+        """Can the kernel choose in this matrix?"""
+        return one.fits(self.m, self.rows is not None)
 
     def __call__(self, matrices: Sequence[Chosen]) -> None:
         """Write masks and sparse weights of matrices that all fit."""
@@ -70,9 +92,15 @@ class Chooser:
             if device not in self._wrong:
                 self._wrong[device] = torch.zeros(1, dtype=torch.int32, device=device)
             for start in range(0, len(some), _MOST):
-                launch(some[start : start + _MOST], self.n, self.m, dtype, self._wrong[device])
+                self._launch(some[start : start + _MOST], dtype, self._wrong[device])
         self._seen = [_copied(flag) for flag in self._wrong.values()]
         torch.autograd.graph.increment_version([one for each in matrices for one in each[1:]])
+
+    def _launch(self, some: Sequence[Chosen], dtype: torch.dtype, wrong: Tensor) -> None:
+        if self.rows is None:
+            launch(some, self.pattern.n, self.m, dtype, wrong)
+        else:
+            shared_columns.launch(some, self.rows, self.m, _INFINITY[dtype], wrong)
 
     def found_nan(self) -> bool:
         """Had the weights of the last call a NaN? The GPU has long answered, if this is asked a step later."""

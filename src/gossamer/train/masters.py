@@ -127,17 +127,17 @@ class Master:
         memory = self.dense.untyped_storage().data_ptr()
         self.views = all(layer.extra["dense"].untyped_storage().data_ptr() == memory for layer in self.layers)
 
-    def matrices(self, home: Home | None, m: int) -> list[Chosen]:
-        """What a kernel that chooses among m writes to, for each layer; empty if it can't."""
+    def matrices(self, home: Home | None, chooser: Chooser) -> list[Chosen]:
+        """What a kernel that chooses writes to, for each layer; empty if it can't."""
         mask = None if home is None else home.mask
         if mask is None or not self.views or not self.is_plain:
             return []
         parameter = self.parameter.detach()
-        key = m, parameter.data_ptr(), self.dense.data_ptr(), mask.data_ptr(), mask.shape, parameter.dtype
+        key = chooser.kind, parameter.data_ptr(), self.dense.data_ptr(), mask.data_ptr(), mask.shape, parameter.dtype
         if self._chosen[0] != key:
             whole = parameter.is_contiguous() and mask.is_contiguous()
             found = [Chosen(x.extra["dense"], x.matrix(parameter), x.matrix(mask)) for x in self.layers if whole]
-            self._chosen = key, found if all(one.fits(m) for one in found) else []
+            self._chosen = key, found if all(chooser.takes(one) for one in found) else []
         return self._chosen[1]
 
     def gather(self, matrices: Sequence[Tensor]) -> Tensor:
@@ -183,21 +183,21 @@ def write(masters: Sequence[Master], values: Sequence[Tensor], masks: Sequence[T
 
 
 def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
-    """Let the model compute with the largest n of every m, chosen on a GPU; return the weights that can't be.
+    """Let the model compute with the weights that a GPU chooses; return the weights that it can't choose in.
 
     Parameters
     ----------
     masters
         That are closed.
     chooser
-        Has n and m.
+        Has the pattern.
     """
     matrices: list[Chosen] = []
     homes: list[Home] = []
     left: list[Master] = []
     for master in masters:
         home = home_of(master.parameter)
-        mine = master.matrices(home, chooser.m)
+        mine = master.matrices(home, chooser)
         if mine:
             matrices += mine
             homes.append(home)  # type: ignore[arg-type]

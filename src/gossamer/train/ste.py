@@ -124,12 +124,12 @@ class STE(Straight):
         return pattern.select(scores)
 
     def choose_together(self, masters: Sequence[Master]) -> Sequence[Master]:
-        """The largest n of m on a GPU, for the whole model in one launch. NaN is noticed in the next step."""
+        """n:m or V:N:M on a GPU, for the whole model in one launch. NaN is noticed in the next step."""
         pattern = self._pattern_now()
-        if type(pattern) is not NM or not isinstance(self.how.score, Magnitude):
+        if self._chooser is None or self._chooser.pattern != pattern:
+            self._chooser = Chooser.of(pattern) if isinstance(self.how.score, Magnitude) else None
+        if self._chooser is None:
             return masters
-        if self._chooser is None or (self._chooser.n, self._chooser.m) != (pattern.n, pattern.m):
-            self._chooser = Chooser(pattern.n, pattern.m)
         if self._chooser.found_nan():
             raise ValueError(DIVERGED)
         return choose(masters, self._chooser)
