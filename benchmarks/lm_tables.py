@@ -22,8 +22,8 @@ DRAWN = {
     "dense, equal weights of 75%, boost 2": ("dense, equal weights of 75%", "dense, width 256", True),
     "dense, width 192, boost 3": ("dense, width 192", "dense, width 192", True),
     "dense, equal weights, boost 3": ("dense, equal weights", "dense, width 160", True),
-    "GMP, following, 15 to 75 %": ("90%", "90 %, gradual", False),
-    "GMP all:2:8 by groups, following, 15 to 75 %": ("all:2:8", "all:2:8, gradual", False),
+    "GMP, following by 1.2, 15 to 75 %": ("90%", "90 %, gradual", False),
+    "GMP all:2:8 by groups, following by 1.2, 15 to 75 %": ("all:2:8", "all:2:8, gradual", False),
     "GMP 4x4 blocks, following, 15 to 75 %": ("block 4x4 90%", "90 %, 4x4 blocks, gradual", False),
     "Static, boost 4": ("90%", "90 %, fixed masks", False),
 }

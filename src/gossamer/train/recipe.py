@@ -33,7 +33,7 @@ class Recipe:
     then falls to 0 along a cosine.
 
     The page on sparse training of a language model has the comparisons, and what did not help. The exponent was chosen
-    in a training of 1,500 steps, so try other learning rates too.
+    in a training of 1,500 steps, and was better than 0.6 in one of 4,500 too.
 
     Parameters
     ----------

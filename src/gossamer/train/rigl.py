@@ -15,8 +15,8 @@ class RigL(Exchange):
     ----------
     model, optimizer, sparsity, growth, options
         See :class:`gossamer.train.exchange.Exchange` and :class:`gossamer.train.Method`. The defaults are the published
-        ones, and suit images. On a language model fixed masks were better than these, and
-        ``growth="even gradient", fraction=0.1`` was better than fixed masks.
+        ones, and suit images. On a language model they were level with fixed masks, and
+        ``growth="even gradient", fraction=0.1`` a little better.
 
     Examples
     --------
