@@ -13,7 +13,6 @@ import argparse
 import functools
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE.parent)]
 
 import gossamer as gs  # noqa: E402
 from gossamer.app.bench.lm_model import GPT, weights_of  # noqa: E402
+from gossamer.app.bench.lm_speed import fastest  # noqa: E402
 from gossamer.models.pack import graphs  # noqa: E402
 
 RESULTS = HERE / "results" / "lm-inference.json"
@@ -59,19 +59,13 @@ def net(width: int, how: str, example: Tensor) -> tuple[nn.Module, int]:
 
 
 @torch.no_grad()
-def measure(rounds: int = 60, calls: int = 10) -> list[dict[str, Any]]:
+def measure(rounds: int = 60) -> list[dict[str, Any]]:
     """Return milliseconds of a call for each net, on one thread of a CPU."""
     torch.set_num_threads(1)
     token = torch.zeros(1, 1, dtype=torch.long)
     made = {name: net(*how, token) for name, how in NETS.items()}
-    best = dict.fromkeys(made, float("inf"))
-    for _ in range(rounds):
-        for name, (model, _) in made.items():
-            for _ in range(calls):
-                began = time.process_time()
-                model(token)
-                best[name] = min(best[name], time.process_time() - began)
-    return [{"name": name, "weights": made[name][1], "ms": round(1e3 * best[name], 3)} for name in made]
+    times = fastest({name: functools.partial(model, token) for name, (model, _) in made.items()}, rounds)
+    return [{"name": name, "weights": made[name][1], "ms": round(ms, 3)} for name, ms in times.items()]
 
 
 @torch.no_grad()

@@ -32,8 +32,10 @@ def test_the_command_line_trains_on_a_text(book: Path, monkeypatch: pytest.Monke
     done = CliRunner().invoke(main, ["bench", "lm", "--text", str(book), "--json"])
     results = json.loads(done.output)
     assert [row["name"] for row in results["trainings"]] == [case.name for case in METHODS[:3]]
-    (table,) = bench.tables("lm", results)
-    assert table.row_count == 3
+    table, plot = bench.tables("lm", results)
+    assert table.row_count == 3 and "not faster" in table.caption
+    assert all(row["ms per token"] > 0 for row in results["trainings"])
+    assert {"a", "b", "c"} <= set(str(plot)) and "ms per token" in str(plot)
     assert "does not exist" in CliRunner().invoke(main, ["bench", "lm", "--text", "no-such-book"]).output
     with pytest.raises(ValueError, match="reads no text"):
         bench.run("cpu", text=str(book))

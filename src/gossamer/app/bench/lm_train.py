@@ -158,6 +158,8 @@ def train(
         "name": case.name, "seed": seed, "steps": trainer.step, "bits": curve[-1][1],
         "weights": weights_of(trainer.model), "seconds": round(time.time() - began, 1), "curve": curve,
     }  # fmt: skip
+    if trainer.method is not None:
+        trainer.method.close()
     if text.choice is not None:
         found["bits to choose by"] = round(bits(trainer.model, text.choice, setting), 4)
     return found, trainer.model
