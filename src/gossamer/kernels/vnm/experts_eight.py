@@ -42,7 +42,9 @@ def takes(values: Tensor, x: Tensor, cols: int) -> str | None:
     return eight_cuda.takes(values, x, cols, 0)
 
 
-def check(values: Tensor, meta: Tensor, scale: Tensor, bias: Tensor | None, x: Tensor, ends: Tensor, *size: int) -> None:
+def check(
+    values: Tensor, meta: Tensor, scale: Tensor, bias: Tensor | None, x: Tensor, ends: Tensor, *size: int
+) -> None:
     """Raise an error that names what operands don't agree: a kernel would read beyond them."""
     rows, cols = size
     experts, tiles = ends.numel(), ends.numel() * -(-rows // ROWS) * -(-cols // STEP)

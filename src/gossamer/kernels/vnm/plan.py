@@ -172,9 +172,7 @@ def some(
     return launch._replace(grid=(tiles[0] * cluster, across, 1), tiles=tiles, lines=lines_of(tokens, broad))
 
 
-def experts(
-    tokens: int, count: int, rows: int, steps: int, element: int, processors: int, weight: int = 0
-) -> Launch:
+def experts(tokens: int, count: int, rows: int, steps: int, element: int, processors: int, weight: int = 0) -> Launch:
     """Return the launch of ``vnm_some`` for ``count`` experts of ``rows`` rows each, and tokens that are divided among
     them as the GPU will find. ``steps`` and ``weight`` are as in :func:`some`.
 
