@@ -124,7 +124,7 @@ def test_wrong_operands_are_named(monkeypatch):
             decide(*given[:7], 128)
         with pytest.raises(RuntimeError, match="multiple of 64 rows"):
             decide(*given[:6], 32, 64)
-        with pytest.raises(RuntimeError, match="scales of torch.float64"):
+        with pytest.raises(RuntimeError, match="float64"):
             decide(*given[:2], given[2].double(), *given[3:])
 
 
@@ -139,7 +139,7 @@ def test_on_a_cpu(counts, numbers):
 
 
 def test_the_part_of_an_expert():
-    weight, (values, meta, scale, _, _, _, rows, cols) = operands((0, 0, 0), 128, 300)
+    weight, (values, meta, scale, _, _, _, rows, _) = operands((0, 0, 0), 128, 300)
     for expert in range(3):
         own = weight[expert * rows :][:rows]
         alone = packed_values((own / scale[expert * rows :][:rows, None]).to(E4M3), PackedVNM("all", 2, 4, 8))

@@ -101,7 +101,10 @@ def check_stack(arrays: Arrays, layout: Layout, shape: Shape) -> None:
     tiles = count * rows // ROWS * steps
     if meta is None or (shared is None) != (layout.m == 4):
         raise ValueError(f"{layout}: the columns are missing, or there are some for 2:4, which shares none")
-    expected = [(values, (tiles * TILE_VALUES,), layout.dtype), (meta, (tiles * TILE_META,), torch.int32)]
+    expected: list[tuple[Tensor, tuple[int, ...], torch.dtype]] = [
+        (values, (tiles * TILE_VALUES,), layout.dtype),
+        (meta, (tiles * TILE_META,), torch.int32),
+    ]
     expected.append((scale, (count * rows,), torch.float32))
     if shared is not None:
         expected.append((shared, (count, steps * STEP // 4, 4), torch.uint8))
