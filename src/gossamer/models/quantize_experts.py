@@ -191,7 +191,10 @@ def _empty(module: Any, given: Mapping[str, Said]) -> QuantizedExperts:
         check_layout(layout, shapes[name])
         arrays = (torch.empty(parts[p][1], dtype=parts[p][0], device=device) if p in parts else None for p in PARTS)
         stacks[name] = Arrays(*arrays), QuantizedStack(layout, shapes[name])  # type: ignore[arg-type]
-    return quantized_experts(module, dense, stacks, dtype).train(module.training)
+    made = quantized_experts(module, dense, stacks, dtype).train(module.training)
+    for name, (text, _) in given.items():  # as long as in the file, which may name another type
+        made.register_buffer(f"{name}_format", text.to(device))
+    return made
 
 
 def _in_order(module: Any, given: Mapping[str, Said]) -> Iterable[tuple[str, Said]]:
