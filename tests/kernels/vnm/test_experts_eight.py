@@ -29,8 +29,8 @@ def operands(counts, rows, cols, element=torch.bfloat16, numbers=E4M3, biased=Fa
     return small.double() * scale.double()[:, None], given
 
 
-def check(out, weight, given):
-    """Compare with float64, over the rounded tokens."""
+def check(out, weight, given, lost=2.0**-24):
+    """Compare with float64, over the rounded tokens; ``lost``: in sums, of the sum of magnitudes, for each term."""
     values, _, _, bias, x, ends, rows, cols = given
     small, scale = quantize(x, None, cols, 4, values.dtype)
     tokens, begin = small.double() * scale.double()[:, None], 0
@@ -39,7 +39,7 @@ def check(out, weight, given):
     for expert, end in enumerate(ends.tolist()):
         own, shift = weight[expert * rows :][:rows], 0 if bias is None else bias.view(-1, rows)[expert].double()
         exact, size = tokens[begin:end] @ own.t() + shift, tokens[begin:end].abs() @ own.abs().t()
-        bound = unit * exact.abs() + (cols + 4) * 2.0**-24 * (size + abs(shift)) + 1e-9
+        bound = unit * exact.abs() + (cols + 4) * lost * (size + abs(shift)) + 1e-9
         assert (out[begin:end].double() - exact).abs().le(bound).all()
         begin = end
 
