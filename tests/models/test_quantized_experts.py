@@ -193,6 +193,19 @@ def test_copied_saved_and_loaded(m: int, tmp_path: Path) -> None:
     assert torch.equal(loaded(ids).logits, again(ids).logits)
 
 
+@pytest.mark.parametrize("m", [4, 8])
+@torch.no_grad()
+def test_biases_and_norms_in_files(m: int, tmp_path: Path) -> None:
+    model, x, (index, shares) = nn.Sequential(other(m)), torch.randn(5, 64), routing(5, 4)
+    nn.init.normal_(model[0].post_expert_norm.weight)
+    expected = model[0](x, index, shares)
+    gs.save(model, tmp_path / "other.safetensors")
+    dense = nn.Sequential(other(m).as_dense())
+    for target in (dense, copy.deepcopy(dense).to("meta"), nn.Sequential(other(16)).to("meta")):
+        loaded = gs.load(target, tmp_path / "other.safetensors")
+        assert torch.equal(loaded[0](x, index, shares), expected) and repr(loaded) == repr(model)
+
+
 def test_broken_files_are_refused(tmp_path: Path) -> None:
     model, ids = mixtral(8), torch.randint(32, (1, 4))
     state, again, prefix = model.state_dict(), mixtral(8), "model.layers.0.mlp.experts.gate_up_proj_"

@@ -24,6 +24,7 @@ from gossamer.models.routed import is_routed
 from gossamer.models.surgery import put
 from gossamer.models.weights import Weight, all_weights
 from gossamer.patterns import NM, VNM, recognise
+from gossamer.progress import watched
 
 #: The text of a format, and types and shapes of arrays, as a file has them.
 Said = tuple[Tensor, Mapping[str, tuple[torch.dtype, tuple[int, ...]]]]
@@ -55,7 +56,7 @@ def quantize_experts(taken: Mapping[str, Weight], numbers: Numbers) -> tuple[dic
         modules.setdefault(id(weight.module), {})[weight.places[0][1]] = weight
     made: dict[int, nn.Module] = {}
     left: dict[str, str] = {}
-    for key, weights in modules.items():
+    for key, weights in watched("quantizing experts", modules.items(), None):
         first = next(iter(weights.values()))
         try:
             made[key] = _quantized(first.module, weights, numbers)
