@@ -51,17 +51,20 @@ def quantize_experts(taken: Mapping[str, Weight], numbers: Numbers) -> tuple[dic
 
     Raises ValueError for weights that are not finite.
     """
-    modules: dict[int, dict[str, Weight]] = {}
-    for weight in taken.values():
-        modules.setdefault(id(weight.module), {})[weight.places[0][1]] = weight
+    if not taken:
+        return {}, {}
+    modules: dict[str, dict[str, Weight]] = {}
+    for name, weight in taken.items():
+        path = name.rpartition(".")[0] or type(weight.module).__name__
+        modules.setdefault(path, {})[weight.places[0][1]] = weight
     made: dict[int, nn.Module] = {}
     left: dict[str, str] = {}
-    for key, weights in watched("quantizing experts", modules.items(), None):
-        first = next(iter(weights.values()))
+    for path, weights in watched("quantizing experts", modules.items()):
+        module = next(iter(weights.values())).module
         try:
-            made[key] = _quantized(first.module, weights, numbers)
+            made[id(module)] = _quantized(module, weights, numbers)
         except _LeftError as reason:
-            left[first.name.rpartition(".")[0] or type(first.module).__name__] = str(reason)
+            left[path] = str(reason)
     return made, left
 
 
