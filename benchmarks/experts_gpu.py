@@ -92,14 +92,18 @@ def small(like: Any, m: int) -> Any:
         count, rows, cols = getattr(like, name).shape
         layout = layout_of("fp8", rows, m)
         values, scale, shared, meta = stacked(torch.stack(two_experts(rows, cols, m)), layout)
-        steps = -(-cols // (32 * m))
+        times = count // 2
         arrays = Arrays(
-            values.view(steps, 1, -1).expand(-1, count // 2, -1).reshape(-1), scale.repeat(count // 2),
-            None if shared is None else shared.repeat(count // 2, 1, 1),
-            meta.view(steps, 1, -1).expand(-1, count // 2, -1).reshape(-1),
+            in_turn(values.view(torch.uint8), cols, m, times).view(values.dtype), scale.repeat(times),
+            None if shared is None else shared.repeat(times, 1, 1), in_turn(meta, cols, m, times),
         )  # fmt: skip
         stacks[name] = arrays, QuantizedStack(layout, (count, rows, cols))
     return quantized_experts(like, type(like), stacks, torch.bfloat16).eval()
+
+
+def in_turn(array: Tensor, cols: int, m: int, times: int) -> Tensor:
+    """Values or metadata of two experts, several times: of each step, the tiles of all."""
+    return array.view(-(-cols // (32 * m)), 1, -1).repeat(1, times, 1).view(-1)
 
 
 class DenseFP8(torch.nn.Module):
@@ -110,7 +114,8 @@ class DenseFP8(torch.nn.Module):
         self.num_experts, self.has_gate, self.act_fn = like.num_experts, True, like.act_fn
         for name in names_of(like):
             each = [round8(weight, torch.float8_e4m3fn) for weight in getattr(like, name)]
-            self.register_buffer(f"{name}_values", torch.stack([values for values, _ in each]))
+            values = torch.stack([values.view(torch.uint8) for values, _ in each])
+            self.register_buffer(f"{name}_values", values.view(torch.float8_e4m3fn))
             self.register_buffer(f"{name}_scale", torch.stack([scale for _, scale in each]))
 
     def _apply_gate(self, both: Tensor) -> Tensor:

@@ -51,8 +51,9 @@ def stacked(dense: Tensor, layout: Layout) -> Arrays:
 
 def _joined(parts: list[Tensor], rows: int) -> Tensor:
     """Values or metadata of all experts: of each step, the tiles of every expert."""
-    tile = TILE_META if parts[0].dtype is torch.int32 else TILE_VALUES
-    return torch.cat([part.view(-1, 1, rows // ROWS * tile) for part in parts], 1).view(-1)
+    dtype = parts[0].dtype
+    tile, held = (TILE_META, dtype) if dtype is torch.int32 else (TILE_VALUES, torch.int8)  # torch has more for int8
+    return torch.cat([part.view(held).view(-1, 1, rows // ROWS * tile) for part in parts], 1).view(-1).view(dtype)
 
 
 def one_of(arrays: Arrays, shape: Shape, number: int) -> Arrays:
