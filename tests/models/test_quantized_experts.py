@@ -14,9 +14,13 @@ from torch import Tensor, nn
 
 import gossamer as gs
 from gossamer.kernels import gpu
+from gossamer.kernels.quantized import stack
+from gossamer.kernels.vnm import experts_eight
 from gossamer.kernels.vnm.eight import quantize
 from gossamer.models.quantize_experts import experts_weights
 from gossamer.models.quantized_experts import QuantizedExperts, quantized_weights
+from gossamer.native.build import compiler
+from tests.kernels.vnm.hopper import emulate
 from tests.models.test_grouped import experts, packed
 
 t = pytest.importorskip("transformers")
@@ -89,9 +93,9 @@ def by_definition(module: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tens
 
 
 def _product(module: Any, name: str, expert: int, x: Tensor) -> Tensor:
-    arrays, stack = module.arrays(name), module.stacks[name]
+    arrays, layout = module.arrays(name), module.stacks[name].layout
     shared = None if arrays.shared is None else arrays.shared[expert : expert + 1]
-    small, scale = quantize(x, shared, x.shape[1], stack.layout.m, stack.layout.dtype)
+    small, scale = quantize(x, shared, x.shape[1], layout.m, layout.dtype)
     out = small.double() * scale.double()[:, None] @ getattr(module, name)[expert].double().t()
     return out + getattr(module, f"{name}_bias")[expert].double() if module.has_bias else out
 
@@ -136,6 +140,20 @@ def test_tokens_of_no_expert_and_other_types() -> None:
     torch.testing.assert_close(out, found, rtol=0, atol=0.05 * float(found.abs().max()))
     with pytest.raises(ValueError, match="last dimension must be 64"):
         module(x[:, :60], index, shares)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("m", [4, 8])
+@torch.no_grad()
+def test_by_the_kernels_of_a_gpu(m: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x, (index, shares) = other(m).bfloat16(), torch.randn(9, 64).bfloat16(), routing(9, 4)
+    index[3] = 4  # none of them
+    expected = module(x, index, shares)
+    emulate(monkeypatch, experts_eight, 132)
+    monkeypatch.setattr(stack, "_product", experts_eight.KINDS.run)
+    found = module(x, index, shares)
+    assert len(experts_eight.KINDS._calls) == 2 and not found[3].any()
+    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=0.02 * float(expected.abs().max()))
 
 
 def test_gradients_are_those_of_dense_weights() -> None:
