@@ -260,7 +260,7 @@ def _quantized_in(path: Path, tensors: dict[str, Tensor]) -> dict[str, Layer]:
                     f"{path} has int8 convolutions, whose strides only their model knows: use gs.load in Python"
                 )
             found[owner] = (sizes.rows, sizes.cols), torch.float32
-        elif last == "format" and {f"{prefix}values", f"{prefix}scale"} <= set(tensors):
+        elif last.endswith("format") and {f"{prefix}{last[:-6]}{part}" for part in ("values", "scale")} <= set(tensors):
             raise ValueError(f"{path} has quantized layers whose shapes only their model knows: use gs.load in Python")
     if "" in found:
         raise ValueError(f"{path} is a single quantized layer: use gs.load in Python")

@@ -13,11 +13,15 @@ from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Dense
 from gossamer.io.read import File
 from gossamer.io.write import state_of
+from gossamer.kernels.quantized.stack import check_stack
 from gossamer.kernels.quantized.weight import Arrays, check
 from gossamer.models.dynamic_int8 import check_packed, expect_packed
 from gossamer.models.int8 import expect_int8
 from gossamer.models.quantize import expect_quantized
+from gossamer.models.quantize_experts import expect_experts
 from gossamer.models.quantized import PARTS, QuantizedLinear
+from gossamer.models.quantized_experts import QuantizedExperts, quantized_weights
+from gossamer.models.quantized_stack import arrays_in
 from gossamer.models.surgery import made_sparse, put
 from gossamer.models.weights import Weight, all_weights, check_model
 
@@ -66,6 +70,7 @@ def load(
         before = expect_int8(model, file.int8_layers()) | expect_packed(model, file.packed_layers())
         try:
             before |= (small_layers := expect_quantized(model, file.quantized_layers()))
+            before |= expect_experts(model, file.quantized_experts())
             _check_quantized(model, file, small_layers)
             state = state_of(model)
             names = _fitting(file, state, strict)
@@ -88,7 +93,7 @@ def load(
                 tensor = held.pop(name) if name in held else file[name]
                 _put(model, name, weights.get(name), state[name], tensor, device)
     for layer in model.modules():
-        if isinstance(layer, QuantizedLinear):
+        if isinstance(layer, QuantizedLinear | QuantizedExperts):
             layer.settle()  # it may come from a machine with another GPU, or a model of another type
     made_sparse(model)
     return model
@@ -100,6 +105,9 @@ def _check_quantized(model: nn.Module, file: File, names: Iterable[str]) -> None
         layer: Any = model.get_submodule(name)
         path = f"{name}." if name else ""
         check(Arrays(*(file.get(path + part) for part in PARTS)), layer.layout, layer.shape)  # type: ignore[arg-type]
+    for name, weight in quantized_weights(model).items():
+        if f"{name}_values" in file and f"{name}_scale" in file:
+            check_stack(arrays_in(file, name), weight.layout, weight.shape)
 
 
 def _fitting(file: File, state: dict[str, Any], strict: bool) -> list[str]:

@@ -110,15 +110,22 @@ class File(Mapping[str, Tensor]):
         found = {n.removesuffix(".packed"): entries[n] for n in self._names if n.endswith(".packed") and n in entries}
         return {name: entry.bytes for name, entry in found.items() if entry.dtype == "U8" and len(entry.shape) == 1}
 
+    def quantized_experts(self) -> dict[str, tuple[Tensor, dict[str, tuple[torch.dtype, tuple[int, ...]]]]]:
+        """Return the same of the weights of experts, whose names are before an underscore."""
+        return self._quantized("_")
+
     def quantized_layers(self) -> dict[str, tuple[Tensor, dict[str, tuple[torch.dtype, tuple[int, ...]]]]]:
         """Return the layers with values of 8 or 4 bits: the text of each format, and types and shapes of its arrays."""
+        return self._quantized(".")
+
+    def _quantized(self, joint: str) -> dict[str, tuple[Tensor, dict[str, tuple[torch.dtype, tuple[int, ...]]]]]:
         entries, found = self._reader.header.entries, {}
-        texts = (n.removesuffix(".format") for n in self._names if n == "format" or n.endswith(".format"))
-        for name in ("" if text == "format" else f"{text}." for text in texts):
+        texts = (n.removesuffix("format") for n in self._names if n.endswith(f"{joint}format"))
+        for name in (*texts, *([""] if joint == "." and "format" in self._names else [])):
             parts = {part: entries[name + part] for part in PARTS if name + part in entries}
             if "values" in parts and "scale" in parts:
                 sizes = {part: (DTYPES[entry.dtype], tuple(entry.shape)) for part, entry in parts.items()}
-                found[name.removesuffix(".")] = self[f"{name}format"], sizes
+                found[name.removesuffix(joint)] = self[f"{name}format"], sizes
         return found
 
     def bad(self, what: str) -> BadFile:

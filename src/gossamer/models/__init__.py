@@ -19,6 +19,7 @@ from gossamer.models.pack.pack import pack_
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.quantize import quantize_
 from gossamer.models.quantized import QuantizedLinear
+from gossamer.models.quantized_experts import QuantizedExperts
 from gossamer.models.serve import Served
 from gossamer.models.shrink import shrink_
 from gossamer.models.summary import Flops, Summary, count_flops, summary
@@ -27,8 +28,8 @@ from gossamer.models.weights import Weight, all_weights, sparse_weights
 
 __all__ = [
     "DeployError", "DynamicInt8Conv", "DynamicInt8Linear", "Flops", "FusedLinear", "Int8Linear", "MaskedParameter",
-    "MeasuredExample", "PackReport", "PackedLayer", "QuantizedLinear", "Served", "SparseModule", "SparsityBuilder",
-    "Summary", "Weight", "all_weights", "count_flops", "densify_", "deploy", "follow_", "fuse_", "group_", "hold_",
-    "pack_", "quantize_", "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters", "sparse_weights",
-    "sparsify_", "summary", "synchronize_",
+    "MeasuredExample", "PackReport", "PackedLayer", "QuantizedExperts", "QuantizedLinear", "Served", "SparseModule",
+    "SparsityBuilder", "Summary", "Weight", "all_weights", "count_flops", "densify_", "deploy", "follow_", "fuse_",
+    "group_", "hold_", "pack_", "quantize_", "reduce_in_order", "reduce_values", "shrink_", "sparse_parameters",
+    "sparse_weights", "sparsify_", "summary", "synchronize_",
 ]  # fmt: skip

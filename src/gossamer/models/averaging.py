@@ -19,9 +19,11 @@ from torch.optim.swa_utils import AveragedModel
 
 from gossamer.models.modules import SparseModule, part_of
 from gossamer.models.quantize import QUANTIZED
+from gossamer.models.quantized_experts import QuantizedExperts
 from gossamer.models.weights import all_weights
 
-_KINDS = (SparseModule, *QUANTIZED)
+_WITHOUT_AVERAGES = (*QUANTIZED, QuantizedExperts)  # of their buffers
+_KINDS = (SparseModule, *_WITHOUT_AVERAGES)
 
 
 @torch.no_grad()
@@ -68,7 +70,7 @@ def _without_structure(model: nn.Module) -> Iterator[None]:
             if isinstance(module, _KINDS):
                 kept = dict(module._buffers)
                 for name in kept:
-                    if isinstance(module, QUANTIZED) or part_of(module, name)[0] is not None:
+                    if isinstance(module, _WITHOUT_AVERAGES) or part_of(module, name)[0] is not None:
                         del module._buffers[name]
                 stack.callback(module._buffers.update, kept)
                 stack.callback(module._buffers.clear)

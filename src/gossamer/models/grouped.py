@@ -6,6 +6,7 @@ CUDA graph and traced by ``torch.compile``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from gossamer.kernels.vnm import experts as kernel  # noqa: F401  registers the 
 from gossamer.models.stored import structure_of
 
 _DOWN = "down_proj"
+#: Multiplies each row by a weight of its expert: of experts, a weight's name, x, the tokens with these numbers (None: x
+#: as it is), the expert of each row, and the end of the rows of each expert.
+Projection = Callable[[Any, str, Tensor, Tensor | None, Tensor, Tensor], Tensor]
 
 
 def format_of(rows: int, m: int) -> Stacked:
@@ -46,7 +50,7 @@ def is_grouped(format: Format | None, rows: int) -> bool:
 
 def takes(experts: Any, x: Tensor) -> bool:
     """Can the experts of a module be computed for these tokens without gradients and in one launch for each weight?"""
-    for name in (_up(experts), _DOWN):
+    for name in names_of(experts):
         held = experts._sparse.get(name)
         if held is None or not is_grouped(held.format, held.shape[1]) or held.shape[2] % held.format.inner.m:
             return False
@@ -56,7 +60,7 @@ def takes(experts: Any, x: Tensor) -> bool:
     return not experts.is_transposed
 
 
-def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
+def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor, projected: Projection | None = None) -> Tensor:
     """Return the sum of the chosen experts of each token, by their shares.
 
     Parameters
@@ -67,14 +71,17 @@ def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
         Tokens [tokens, features].
     index, shares
         [tokens, chosen]: which experts a token goes to, and how much each counts.
+    projected
+        What multiplies tokens by the weights of experts; those in 16 bits by default.
     """
-    chosen, count = index.shape[-1], experts.num_experts
+    projected = projected or _projected
+    (first, second), chosen, count = names_of(experts), index.shape[-1], experts.num_experts
     expert, order = torch.sort(index.reshape(-1), stable=True)
     ends = torch.searchsorted(expert, torch.arange(count, device=expert.device), right=True).to(torch.int32)
     own = expert.clamp(max=count - 1).long()  # a token may be for none of them
-    up = _projected(experts, _up(experts), x, order // chosen, own, ends)
+    up = projected(experts, first, x, order // chosen, own, ends)
     inner = experts._apply_gate(up) if experts.has_gate else experts.act_fn(up)
-    out = _projected(experts, _DOWN, inner, None, own, ends)
+    out = projected(experts, second, inner, None, own, ends)
     out = normed(experts, out)
     weighted = out * shares.reshape(-1)[order].unsqueeze(-1)
     weighted = torch.where((expert < count).unsqueeze(-1), weighted, 0)  # such rows were not written
@@ -85,21 +92,45 @@ def grouped(experts: Any, x: Tensor, index: Tensor, shares: Tensor) -> Tensor:
 def _projected(experts: Any, name: str, x: Tensor, token: Tensor | None, own: Tensor, ends: Tensor) -> Tensor:
     """Multiply each row by its expert: of the tokens with these numbers, or of x as it is."""
     held = experts._sparse[name]
-    count, rows, cols = held.shape
+    count, rows, _ = held.shape
     arrays, m = structure_of(experts, name, held).arrays, held.format.inner.m
-    if m == 4:
-        x = x if token is None else x[token]
-    else:
-        groups = torch.arange(0, cols, m, device=x.device)[:, None]
-        stored = arrays["cols2"].view(count, -1, 4)[:, : len(groups)]  # to whole steps
-        columns = (stored.long() + groups).view(count, -1)
-        line = torch.arange(len(x), device=x.device) if token is None else token
-        x, cols = x[line[:, None], columns[own]], columns.shape[1]
+    x = read_columns(x, token, own, None if m == 4 else arrays["cols2"].view(count, -1, 4), m)
     bias = getattr(experts, f"{name}_bias").reshape(-1) if experts.has_bias else None
     out: Tensor = torch.ops.gossamer.vnm_experts.default(
-        experts._parameters[f"{name}_values"], arrays["meta2"], bias, x, ends, rows, cols
+        experts._parameters[f"{name}_values"], arrays["meta2"], bias, x, ends, rows, x.shape[1]
     )
     return out
+
+
+def read_columns(x: Tensor, token: Tensor | None, own: Tensor, shared: Tensor | None, m: int) -> Tensor:
+    """Return the tokens with these numbers (None: all), of each the columns that the weight of its expert reads.
+
+    Parameters
+    ----------
+    x
+        Tokens [tokens, features].
+    token
+        The number of the token of each row.
+    own
+        The expert of each row.
+    shared
+        [experts, groups, 4]: where in its m columns each shared one is. None: all columns are read.
+    m
+        Columns of a group.
+
+    Examples
+    --------
+    >>> shared = torch.tensor([[[0, 1, 2, 3]], [[0, 2, 4, 6]]], dtype=torch.uint8)
+    >>> read_columns(torch.arange(16.0).view(2, 8), torch.tensor([1, 0]), torch.tensor([0, 1]), shared, 8)
+    tensor([[ 8.,  9., 10., 11.],
+            [ 0.,  2.,  4.,  6.]])
+    """
+    if shared is None:
+        return x if token is None else x[token]
+    groups = torch.arange(0, x.shape[1], m, device=x.device)[:, None]
+    columns = (shared[:, : len(groups)].long() + groups).view(len(shared), -1)  # what is stored has whole steps
+    line = torch.arange(len(x), device=x.device) if token is None else token
+    return x[line[:, None], columns[own]]
 
 
 def normed(experts: Any, out: Tensor) -> Tensor:
@@ -107,5 +138,6 @@ def normed(experts: Any, out: Tensor) -> Tensor:
     return experts.post_expert_norm(out) if getattr(experts, "has_post_expert_norm", False) else out
 
 
-def _up(experts: Any) -> str:
-    return "gate_up_proj" if experts.has_gate else "up_proj"
+def names_of(experts: Any) -> tuple[str, str]:
+    """Return the names of the weights of a module of experts, in the order of their use."""
+    return "gate_up_proj" if experts.has_gate else "up_proj", _DOWN

@@ -16,6 +16,7 @@ from gossamer.models.int8 import quantize_weights_
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.modules import dense_class
 from gossamer.models.names import Where, chosen, inputs_first
+from gossamer.models.quantize_experts import experts_weights, quantize_experts, tell_left
 from gossamer.models.quantized import QuantizedLinear, empty_layer
 from gossamer.models.surgery import put, put_all
 from gossamer.models.weights import Weight, all_weights
@@ -62,6 +63,11 @@ def quantize_(
         where memory bandwidth is the limit; compute capability 8.0 and later.
 
         ``"fp8"`` and ``"int4"`` also work on a CPU, slowly: for tests, and to prepare a model for a GPU.
+
+        Experts of a mixture of experts become :class:`gossamer.models.QuantizedExperts` by ``"fp8"``, and by ``"int8"``
+        on a GPU, if both of their weights are 2:4 or ``all:2:m``. Other experts keep their type, with a warning: dense
+        ones and those of other patterns, for which there are no kernels, those stored as inputs x outputs (GPT-OSS),
+        and those on GPUs of other compute capabilities than 9.0.
     calibration
         For ``"int8"`` on a CPU: batches, each a tensor, a tuple of positional or a dict of keyword arguments of the
         model. The activations of a layer are then rounded in one fixed range, from its smallest to its largest input in
@@ -98,17 +104,24 @@ def quantize_(
     if how == "int8 weights":
         return quantize_weights_(model, where)
     weights = {name: weight for name, weight in all_weights(model).items() if _suits(weight)}
-    if how == "int8" and not any(weight.parameter.is_cuda for weight in weights.values()):
+    experts = {} if how == "int4" else experts_weights(model)
+    if how == "int8" and not any(weight.parameter.is_cuda for weight in (*weights.values(), *experts.values())):
         return quantize_dynamic_(model, where, calibration)
     if calibration is not None:
         raise ValueError("calibration is for a CPU: on a GPU each token has its own range")
-    if not weights:
+    if not weights and not experts:
         raise ValueError(
             f"{type(model).__name__} has no linear layer to quantize: it must be in float32, float16 or bfloat16, and "
             "not tied to an embedding. Layers that are already quantized don't count."
         )
-    taken = {name: weights[name] for name in chosen(weights, where)}
-    made = _quantized_layers(taken, how)
+    names = chosen({**weights, **experts}, where)
+    made = _quantized_layers({name: weights[name] for name in names if name in weights}, how)
+    made_experts, left = quantize_experts({name: experts[name] for name in names if name in experts}, how)
+    made |= made_experts
+    if not made:
+        only = '"int4" is only for 2:4 and V:N:M layers, and there are none'
+        raise ValueError(next((f"{name}: {reason}" for name, reason in left.items()), only))
+    tell_left(left)
     return put_all(model, made)
 
 
@@ -123,8 +136,6 @@ def _quantized_layers(weights: Mapping[str, Weight], how: Numbers) -> dict[int, 
             made |= {id(module): layer for module, layer in _quantized(weight, how)}
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    if not made:
-        raise ValueError('"int4" is only for 2:4 and V:N:M layers, and there are none')
     return made
 
 

@@ -45,7 +45,7 @@ def for_experts(own: Forward) -> Forward:
             return grouped(self, *given)
         if torch.compiler.is_compiling() or not any(_is_stack(held) for held in self._sparse.values()):
             return own(self, *args, **options)  # in a trace weights are dense, and the routing is not known
-        if len(given) != 3 or _is_expert_parallel(self) or transforming() or torch._C._is_any_autocast_enabled():
+        if len(given) != 3 or is_expert_parallel(self) or transforming() or torch._C._is_any_autocast_enabled():
             return loop(self, *args, **options)
         return routed(self, *given)
 
@@ -54,12 +54,12 @@ def for_experts(own: Forward) -> Forward:
 
 def _in_one_launch(experts: Any, x: Tensor) -> bool:
     """Can all experts multiply their tokens in one launch for each weight?"""
-    if _is_expert_parallel(experts) or transforming() or torch._C._is_any_autocast_enabled():
+    if is_expert_parallel(experts) or transforming() or torch._C._is_any_autocast_enabled():
         return False
     return takes(experts, x)
 
 
-def _is_expert_parallel(experts: Any) -> bool:
+def is_expert_parallel(experts: Any) -> bool:
     """Are experts divided among ranks? Older versions of transformers don't say so."""
     return bool(getattr(experts, "_is_expert_parallel", False))
 

@@ -14,6 +14,7 @@ from gossamer.models.modules import dense_class
 from gossamer.models.names import LAYERS, inputs_first
 from gossamer.models.opaque import names_of_parts
 from gossamer.models.quantize import QUANTIZED
+from gossamer.models.quantized_experts import quantized_weights
 from gossamer.models.weights import Weight, all_weights, check_model
 
 
@@ -96,11 +97,13 @@ def summary(model: nn.Module) -> Summary:
     opaque = names_of_parts(model)
     rows = [_row(name, weight) for name, weight in all_weights(model).items() if name not in opaque]
     rows += [_opaque_row(name, weight) for name, weight in dict(opaque.values()).items()]
-    return Summary((*rows, *(_quantized_row(name, layer) for name, layer in small.items())))
+    rows += [_quantized_row(f"{n}.{'packed' if hasattr(m, 'packed') else 'values'}", m) for n, m in small.items()]
+    rows += [_quantized_row(f"{name}_values", weight) for name, weight in quantized_weights(model).items()]
+    return Summary(tuple(rows))
 
 
 def _quantized_row(name: str, layer: Any) -> Row:
-    name = f"{name}.{'packed' if hasattr(layer, 'packed') else 'values'}".lstrip(".")
+    name = name.lstrip(".")
     size = torch.Size(layer.shape).numel()
     return Row(name, layer.shape, str(layer.layout), layer.nnz / max(size, 1), layer.nbytes, layer.dense_bytes)
 

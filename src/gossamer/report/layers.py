@@ -23,6 +23,8 @@ from gossamer.models.pack.examples import examples_of, shapes_of
 from gossamer.models.pack.layers import OF_IMAGES, call_of, tokens_of
 from gossamer.models.quantize import QUANTIZED
 from gossamer.models.quantized import QuantizedLinear
+from gossamer.models.quantized_experts import quantized_weights
+from gossamer.models.quantized_stack import ExpertsWeight
 from gossamer.models.weights import all_weights
 from gossamer.ops.explain import explain
 from gossamer.ops.sparsify import apply_mask
@@ -89,6 +91,10 @@ class LayerFacts:
         return self.flops(tokens, dense) / max((self.dense_bytes if dense else self.bytes) + moved, 1)
 
 
+#: Layers and weights of experts that are not rebuilt from a tensor: they know their layout.
+_WITH_LAYOUT = (*QUANTIZED, ExpertsWeight)
+
+
 @dataclass(frozen=True)
 class Weight:
     """A weight to report on, and how a layer would use it: for each case the shape of its input."""
@@ -103,12 +109,12 @@ class Weight:
     def dense(self) -> Tensor:
         """Return what a dense layer would multiply with, [outputs, inputs] for those in eight bits."""
         if self.eight is not None:
-            return self.eight.weight if isinstance(self.eight, QUANTIZED) else self.eight.dense()
+            return self.eight.weight if isinstance(self.eight, _WITH_LAYOUT) else self.eight.dense()
         return self.value.to_dense() if isinstance(self.value, SparseTensor) else self.value
 
     def stored(self) -> tuple[str, int]:
         """Return how it is stored, and in how many bytes."""
-        if isinstance(self.eight, QUANTIZED):
+        if isinstance(self.eight, _WITH_LAYOUT):
             return str(self.eight.layout), self.eight.nbytes
         if not isinstance(self.value, SparseTensor):
             return "Dense()", self.value.nbytes
@@ -146,6 +152,9 @@ def weights_of(model: nn.Module, tokens: Sequence[int], example: Any = None) -> 
         else:
             sizes = tuple((_title(n), n, (n, layer.shape[1])) for n in tokens)
             yield Weight(name, masked, F.linear, sizes, eight=layer)
+    for name, experts in quantized_weights(model).items():
+        masked = apply_mask(experts.weight, experts.mask(), Masked())
+        yield Weight(name, masked, F.linear, (), eight=experts)
 
 
 def _is_measured(module: nn.Module) -> bool:
@@ -214,7 +223,7 @@ def _kernel(weight: Weight) -> tuple[str, str]:
     value = weight.value
     if not isinstance(value, SparseTensor):
         return "torch", "the weight is dense"
-    if isinstance(weight.eight, QuantizedLinear):
+    if isinstance(weight.eight, QuantizedLinear | ExpertsWeight):
         said = weight.eight.explain(weight.value)
         return said.function, f"{said.how}: {said.why}"
     if weight.eight is not None:

@@ -80,6 +80,23 @@ def test_some_fits(tokens, rows, steps, weight, ahead):
 
 
 @given(
+    tokens=st.integers(1, 20000),
+    count=st.integers(1, 300),
+    blocks=st.integers(1, 500),
+    steps=st.integers(1, 300),
+    weight=st.sampled_from([0, 1, 2]),
+)
+def test_experts_fit(tokens, count, blocks, steps, weight):
+    launch = vnm_plan.experts(tokens, count, 64 * blocks, steps, 0, 132, weight)
+    macros, (across, parts) = launch.macros, launch.tiles
+    assert launch.shared <= 232448 and launch.threads <= 1024 and macros["STAGES"] % 4 == 0 and macros["EXPERTS"] == 1
+    assert macros["WEIGHT"] == weight and macros["AHEAD"] == 0 and across * macros["WM"] == blocks
+    assert launch.grid == (across * macros["CLUSTER"], parts, 1) and macros["NB"] % launch.lines == 0
+    assert parts >= min(count, tokens) - 1 + -(-(tokens - min(count, tokens) + 1) // macros["NB"])  # one has the rest
+    assert steps >= macros["CLUSTER"] * macros["WK"]
+
+
+@given(
     tokens=st.integers(1, 5000),
     cols=st.integers(1, 100_000),
     m=st.sampled_from([4, 8, 100]),

@@ -172,9 +172,9 @@ def some(
     return launch._replace(grid=(tiles[0] * cluster, across, 1), tiles=tiles, lines=lines_of(tokens, broad))
 
 
-def experts(tokens: int, count: int, rows: int, steps: int, element: int, processors: int) -> Launch:
+def experts(tokens: int, count: int, rows: int, steps: int, element: int, processors: int, weight: int = 0) -> Launch:
     """Return the launch of ``vnm_some`` for ``count`` experts of ``rows`` rows each, and tokens that are divided among
-    them as the GPU will find.
+    them as the GPU will find. ``steps`` and ``weight`` are as in :func:`some`.
 
     A launch has blocks for the most parts there can be. Its shape suits tokens that are divided evenly.
     """
@@ -183,7 +183,7 @@ def experts(tokens: int, count: int, rows: int, steps: int, element: int, proces
     blocks, parts = rows // 64, busy + tokens // broad
     high, halves, cluster = _some_shape(blocks * max(busy, tokens // broad), steps, broad, processors)
     high = high if blocks % high == 0 else 1
-    launch = _some_launch((high, halves, cluster), broad, steps, element, 0, 0)
+    launch = _some_launch((high, halves, cluster), broad, steps, element, 0, weight)
     launch.macros["EXPERTS"] = 1
     grid, tiles = (blocks // high * cluster, parts, 1), (blocks // high, parts)
     return launch._replace(grid=grid, tiles=tiles, lines=min(broad, 32))

@@ -23,17 +23,21 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from gossamer.core.tensor import SparseTensor
 from gossamer.formats import Masked, Stacked, Structure, as_format
+from gossamer.kernels.quantized.weight import Arrays
 from gossamer.models.dynamic_int8 import expect_packed
 from gossamer.models.int8 import Int8Linear, expect_int8
 from gossamer.models.int8_layer import Int8Layer
 from gossamer.models.loading import format_of
 from gossamer.models.modules import SparseModule
 from gossamer.models.quantize import expect_quantized
+from gossamer.models.quantize_experts import Said, expect_experts
 from gossamer.models.quantized import PARTS, QuantizedLinear
+from gossamer.models.quantized_experts import QuantizedExperts, quantized_weights
+from gossamer.models.quantized_stack import ExpertsWeight
 from gossamer.models.stored import array_names
 from gossamer.models.weights import Weight, all_weights, sparse_weights
 
-_OURS = SparseModule, Int8Layer, QuantizedLinear
+_OURS = SparseModule, Int8Layer, QuantizedLinear, QuantizedExperts
 #: Version of what is written under "sparsity_config". 3: parts of a weight are parameters and buffers of its module.
 VERSION = 3
 
@@ -55,6 +59,7 @@ class SparsityConfig(QuantizationConfigMixin):
         int8: list[str] | None = None,
         packed: dict[str, int] | None = None,
         quantized: dict[str, Any] | None = None,
+        experts: dict[str, Any] | None = None,
         version: int = VERSION,
         quant_method: str = "gossamer",
     ) -> None:
@@ -64,6 +69,7 @@ class SparsityConfig(QuantizationConfigMixin):
         self.masked, self.int8 = masked or [], int8 or []
         self.packed = packed or {}  # layers in eight bits, each with the number of its bytes
         self.quantized = quantized or {}  # of each layer with values of 8 or 4 bits: format, types and sizes of arrays
+        self.experts = experts or {}  # the same of the weights of quantized experts
         if version != VERSION:
             raise ValueError(
                 f"config.json describes sparse weights in version {version}; this gossamer reads version {VERSION}. "
@@ -110,15 +116,18 @@ class SparseQuantizer(HfQuantizer):
         stored = {name: weight for name, weight in sparse.items() if weight.held is not None and weight.held.is_stored}
         packed = {n: m.packed.numel() for n, m in model.named_modules() if isinstance(m, Int8Layer)}
         quantized = {n: _arrays(m) for n, m in model.named_modules() if isinstance(m, QuantizedLinear)}
-        if sparse or packed or quantized:
+        experts = quantized_weights(model)
+        if sparse or packed or quantized or experts:
             int8 = [name for name, module in model.named_modules() if isinstance(module, Int8Linear)]
             records = {name: _record(weight) for name, weight in stored.items()}
             masked = [name for name in sparse if name not in stored]
-            model.config.quantization_config = SparsityConfig(records, masked, int8, packed, quantized)
+            arrays = {name: _arrays_of_experts(weight) for name, weight in experts.items()}
+            model.config.quantization_config = SparsityConfig(records, masked, int8, packed, quantized, arrays)
         elif isinstance(getattr(model.config, "quantization_config", None), SparsityConfig):
             del model.config.quantization_config  # dense by now: an ordinary model
         empty = {name: _no_weight(weight) for weight in stored.values() for name in weight.names}
         empty |= {f"{name}.weight": torch.empty(0) for name in (*packed, *quantized)}
+        empty |= {name: _to_be_cut(weight.shape[0]) for name, weight in experts.items()}
         return {**_unshared(state), **empty}, {"format": "pt", "gossamer": json.dumps(_page(stored))}
 
     def _process_model_before_weight_loading(self, model: Any, **kwargs: Any) -> None:
@@ -132,6 +141,8 @@ class SparseQuantizer(HfQuantizer):
         for name, record in config.quantized.items():
             for form in _expect_quantized(model, (name, name.removeprefix(prefix), prefix + name), record):
                 model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(form)}.weight$")
+        for form in _expect_experts(model, prefix, config.experts):
+            model._keys_to_ignore_on_load_unexpected.add(f"^{re.escape(form)}$")
         for weight, record in _known(model, config.sparsity_config):
             _make_room(weight, record)
             model._keys_to_ignore_on_load_unexpected.update(f"^{re.escape(name)}$" for name in weight.names)
@@ -153,13 +164,13 @@ class SparseQuantizer(HfQuantizer):
             if held.is_stored and format_of(module._buffers[f"{name}_format"]) != held.format:  # type: ignore[arg-type]
                 raise ValueError(f"{weight.name} is of another format in config.json than in the file")
         for module in model.modules():
-            if isinstance(module, QuantizedLinear):
+            if isinstance(module, QuantizedLinear | QuantizedExperts):
                 _refuse_missing_arrays(module)
             if isinstance(module, Int8Layer):
                 module.align()
-            if isinstance(module, Int8Layer | QuantizedLinear):
+            if isinstance(module, Int8Layer | QuantizedLinear | QuantizedExperts):
                 module.check()
-            if isinstance(module, QuantizedLinear):
+            if isinstance(module, QuantizedLinear | QuantizedExperts):
                 module.settle()
         for weight, _ in _known(model, dict.fromkeys(self.quantization_config.masked)):
             weight.become(weight.dense(), weight.dense() != 0, Masked())
@@ -174,11 +185,13 @@ class SparseQuantizer(HfQuantizer):
 
 
 def _no_weight(weight: Weight) -> torch.Tensor:
-    """Return what the file has by the name of a stored weight, so that a program without gossamer stops there.
+    """Return what the file has by the name of a stored weight, so that a program without gossamer stops there."""
+    return _to_be_cut(weight.shape[0]) if isinstance(weight.format, Stacked) else torch.empty(0)
 
-    transformers cuts the weights of experts into single ones before it writes them: these have something to cut.
-    """
-    return torch.zeros(weight.shape[0], 2, 2) if isinstance(weight.format, Stacked) else torch.empty(0)
+
+def _to_be_cut(experts: int) -> torch.Tensor:
+    """Return the same for experts: transformers cuts their weights into single ones before it writes them."""
+    return torch.zeros(experts, 2, 2)
 
 
 def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
@@ -190,22 +203,46 @@ def _known(model: Any, names: dict[str, Any]) -> list[tuple[Weight, Any]]:
 
 def _arrays(layer: QuantizedLinear) -> dict[str, Any]:
     """What config.json says of a quantized layer."""
-    held = {part: array for part, array in zip(PARTS, layer.arrays, strict=True) if array is not None}
-    sizes = {part: [str(array.dtype).removeprefix("torch."), list(array.shape)] for part, array in held.items()}
-    return {"format": bytes(layer._buffers["format"].tolist()).decode(), "parts": sizes}  # type: ignore[union-attr]
+    return {"format": bytes(layer._buffers["format"].tolist()).decode(), "parts": _sizes(layer.arrays)}  # type: ignore[union-attr]
+
+
+def _arrays_of_experts(weight: ExpertsWeight) -> dict[str, Any]:
+    """What config.json says of a weight of quantized experts."""
+    text: torch.Tensor = weight.experts._buffers[f"{weight.name}_format"]
+    return {"format": bytes(text.tolist()).decode(), "parts": _sizes(weight.experts.arrays(weight.name))}
+
+
+def _sizes(arrays: Arrays) -> dict[str, Any]:
+    held = {part: array for part, array in zip(PARTS, arrays, strict=True) if array is not None}
+    return {part: [str(array.dtype).removeprefix("torch."), list(array.shape)] for part, array in held.items()}
+
+
+def _said(record: Any) -> Said:
+    """What config.json says of an array, as a file would say it."""
+    text = torch.tensor(list(record["format"].encode()), dtype=torch.uint8, device="cpu")
+    return text, {part: (getattr(torch, dtype), tuple(shape)) for part, (dtype, shape) in record["parts"].items()}
+
+
+def _expect_experts(model: Any, prefix: str, records: dict[str, Any]) -> list[str]:
+    """Put experts without data where the model has experts of these names; return the names of their weights."""
+    try:
+        said = {n: _said(record) for n, record in records.items()}
+        forms = {form: said[n] for n in said for form in (n, n.removeprefix(prefix), prefix + n)}
+        taken = expect_experts(model, forms)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"config.json has an invalid entry for quantized experts: {error}") from None
+    return [form for form in forms if form.rpartition(".")[0] in taken]
 
 
 def _expect_quantized(model: Any, forms: Iterable[str], record: Any) -> list[str]:
     """Put empty quantized layers where a layer has one of these names; return the names."""
     try:
-        text = torch.tensor(list(record["format"].encode()), dtype=torch.uint8, device="cpu")
-        parts = {part: (getattr(torch, dtype), tuple(shape)) for part, (dtype, shape) in record["parts"].items()}
-        return list(expect_quantized(model, dict.fromkeys(dict.fromkeys(forms), (text, parts))))
+        return list(expect_quantized(model, dict.fromkeys(dict.fromkeys(forms), _said(record))))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueError(f"config.json has an invalid entry for a quantized layer: {error}") from None
 
 
-def _refuse_missing_arrays(layer: QuantizedLinear) -> None:
+def _refuse_missing_arrays(layer: QuantizedLinear | QuantizedExperts) -> None:
     """Raise ValueError if an array was not in the file: as :func:`_refuse_missing`."""
     held = {name: array for name, array in layer._buffers.items() if array is not None}
     read = [name for name, array in held.items() if hasattr(array, "_is_hf_initialized")]

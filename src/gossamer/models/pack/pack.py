@@ -26,7 +26,7 @@ from gossamer.models.pack.foreign import apply_masks
 from gossamer.models.pack.int8 import fastest_layout, int8_layers
 from gossamer.models.pack.layers import OF_IMAGES, call_of, candidates_of, options_of, refused, tokens_of
 from gossamer.models.pack.passes import read_by_a_call
-from gossamer.models.pack.quantized import fastest_quantized, quantized_layers
+from gossamer.models.pack.quantized import experts_left, fastest_quantized, quantized_layers
 from gossamer.models.pack.report import MeasuredExample, PackedLayer, PackReport
 from gossamer.models.pack.tune import Counts, Timing, fastest, guess, measure
 from gossamer.models.quantized import QuantizedLinear
@@ -127,6 +127,7 @@ def pack_(
         name for name, layer in small.items() if isinstance(layer, QuantizedLinear) and layer.device.type == "cpu"
     ]:
         skipped[name] = f"{small.pop(name).layout} is for a GPU; on a CPU a dense copy is multiplied"
+    skipped |= experts_left(model)
     callers: dict[nn.Module, nn.Module] = {  # of layers that are never called themselves
         m.out_proj: m for m in model.modules() if isinstance(m, nn.MultiheadAttention)
     }

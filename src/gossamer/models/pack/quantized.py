@@ -22,6 +22,7 @@ from gossamer.models.pack.graphs import replayed
 from gossamer.models.pack.tune import Counts, Timing
 from gossamer.models.quantize import shared_columns
 from gossamer.models.quantized import QuantizedLinear
+from gossamer.models.quantized_experts import quantized_weights
 
 _BYTES = 4e12  # read each second by an H200
 _RATE = 1.2e15  # multiplications and additions of dense e4m3
@@ -31,6 +32,18 @@ _CALL = 6e-6
 def quantized_layers(model: nn.Module) -> dict[str, QuantizedLinear]:
     """Return the quantized layers of a model, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, QuantizedLinear)}
+
+
+def experts_left(model: nn.Module) -> dict[str, str]:
+    """Return why the weights of quantized experts are left as they are, by name."""
+    found = {}
+    for name, weight in quantized_weights(model).items():
+        reason, layout = weight.experts.stacks[weight.name].refusal(weight.experts.device), str(weight.layout)
+        if weight.experts.device.type == "cpu":
+            found[name] = f"{layout} is for a GPU; on a CPU a dense copy of each expert is multiplied"
+        else:
+            found[name] = f"{layout}: {reason or 'experts have no other layout in 8 bits'}"
+    return found
 
 
 def layouts(layer: QuantizedLinear, capability: tuple[int, int]) -> list[Layout]:

@@ -198,6 +198,7 @@ constexpr Operator OPERATORS[] = {
   {"vnm_group", GS_SPACE "::vnm_group_slow", "ttttootiiii"},
   {"vnm_gated", GS_SPACE "::vnm_gated_slow", "tttttootiiii"},
   {"vnm_experts", GS_SPACE "::vnm_experts_slow", "ttottii"},
+  {"vnm_experts_8bit", GS_SPACE "::vnm_experts_8bit_slow", "tttottii"},
   {"bitmap_linear", GS_SPACE "::bitmap_linear_slow", "ttttoiiii"},
   {"bitmap_8bit", GS_SPACE "::bitmap_8bit_slow", "tttttoiii"},
   {"decode_attention", GS_SPACE "::decode_attention_slow", "tttoi"},  // a float is taken as its bits

@@ -20,7 +20,8 @@
 // GROUP: up to three weights that are multiplied by the same X, each with arrays of its own; their results lie side by side.
 // GATED: two of one shape, and their results are multiplied: see many_tiles.cuh. WM is 2 and WK 1; all tiles are full.
 // EXPERTS: several weights of one shape, one below the other, and tokens that are sorted by the weight that they are for.
-// Each has tiles of its own; which of them exist is only known on the GPU, so there may be blocks without a tile.
+// Each has tiles of its own; which of them exist is only known on the GPU, so there may be blocks without a tile. Biases and
+// scales of rows are those of all weights, one below the other; scales of tokens those of all tokens.
 //
 // Macros: ELEMENT, WEIGHT, NB, STAGES, ACT as in vnm_many.cu; WM (1 or 2), WK (1 or 2), CLUSTER, AHEAD, GROUP or EXPERTS (or
 // none), GATED.
