@@ -6,7 +6,7 @@ it has all values. The two arrays change places, so that nothing is copied and n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from gossamer.formats import Masked
 from gossamer.kernels.choosing import Chooser, Chosen
 from gossamer.kernels.clearing import clear_all
+from gossamer.kernels.largest import Wanted
 from gossamer.models.home import GRAD, Home, home_of, version_of
 from gossamer.models.masked import exchange_memory
 from gossamer.models.weights import Weight
@@ -182,7 +183,9 @@ def write(masters: Sequence[Master], values: Sequence[Tensor], masks: Sequence[T
         home.version = version_of(mask)
 
 
-def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
+def choose(
+    masters: Sequence[Master], chooser: Chooser, wanted: Callable[[Layer], Wanted] | None = None
+) -> list[Master]:
     """Let the model compute with the weights that a GPU chooses; return the weights that it can't choose in.
 
     Parameters
@@ -191,8 +194,11 @@ def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
         That are closed.
     chooser
         Has the pattern.
+    wanted
+        How many weights a layer keeps, if the pattern doesn't say.
     """
     matrices: list[Chosen] = []
+    layers: list[Layer] = []
     homes: list[Home] = []
     left: list[Master] = []
     for master in masters:
@@ -200,11 +206,12 @@ def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
         mine = master.matrices(home, chooser)
         if mine:
             matrices += mine
+            layers += master.layers
             homes.append(home)  # type: ignore[arg-type]
         else:
             left.append(master)
     if matrices:
-        chooser(matrices)
+        chooser(matrices, None if wanted is None else [wanted(layer) for layer in layers])
     for home in homes:
         home.version = version_of(home.mask)  # type: ignore[arg-type]
     return left
