@@ -3,9 +3,9 @@
     python benchmarks/selection_gpu.py [--out FILE]
 
 The GPT of ``gossamer bench lm`` (6 blocks of 512, 19 M weights). A selection chooses the positions from the dense
-weights, and writes masks and sparse weights; it is what a straight-through method does after each optimizer step. Both
-ways are interleaved; times are medians of CUDA events. Top-KAST selects two sets. It also compares both ways: the share of the magnitudes that the
-masks keep. Writes ``benchmarks/results/selection-gpu.json``.
+weights, and writes masks and sparse weights; it is what a straight-through method does after each optimizer step.
+Top-KAST selects two sets. Both ways are interleaved; times are medians of CUDA events. The share of the magnitudes that
+the masks of both ways keep is compared. Writes ``benchmarks/results/selection-gpu.json``.
 """
 
 from __future__ import annotations

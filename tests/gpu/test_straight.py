@@ -74,7 +74,7 @@ def test_the_largest_are_those_of_torch(dtype, rounded):
         chooser(given, wanted)
         for one, number in zip(given, wanted, strict=True):
             scores = one.dense.abs() if dtype is torch.float64 else one.dense.abs().float()
-            assert torch.equal(one.mask, keep_top(scores, number.count))
+            assert torch.equal(one.mask, keep_top(scores, number.first))
             assert torch.equal(one.sparse, torch.where(one.mask, one.dense, 0))
             assert torch.equal(number.wider, keep_top(scores, number.second))
             number.wider.zero_()

@@ -40,7 +40,7 @@ def check(arrays, wanted):
     copies = [one.dense.clone() for one in arrays]
     assert choose(arrays, wanted) == 0
     for one, number, dense in zip(arrays, wanted, copies, strict=True):
-        mask = largest_of(dense, number.count)
+        mask = largest_of(dense, number.first)
         assert torch.equal(one.mask, mask) and torch.equal(one.dense, dense)
         assert one.sparse is None or torch.equal(one.sparse, torch.where(mask, dense, 0))
         assert number.wider is None or torch.equal(number.wider, largest_of(dense, number.second))

@@ -73,7 +73,8 @@ def teach(model, method, steps, scale=1.0, first=0):
 @pytest.mark.parametrize(
     ("sparsity", "until", "options"),
     [(0.9, 60, {}), (0.5, 60, {"lr": 0.05}), (0.9, 60, {"scale": 1e4, "lr": 1e-5}),
-     (0.9, 60, {"scale": 1e-4, "lr": 1e3}), (0.9, 200, {"gates": 0.01}), (0.9, 60, {"gates": 5.0}), (0.9, 60, {"opening": 4.0}), (0.9, 20, {}),
+     (0.9, 60, {"scale": 1e-4, "lr": 1e3}), (0.9, 200, {"gates": 0.01}), (0.9, 60, {"gates": 5.0}),
+     (0.9, 60, {"opening": 4.0}), (0.9, 20, {}),
      (0.95, 90, {"schedule": "cosine", "start": 30}), (0.9, 60, {"optimizer": torch.optim.AdamW, "lr": 1e-2})],
     ids=str,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""n:m, V:N:M or the largest weights of a whole model, in one launch or few: masks and sparse weights from dense ones."""
+"""n:m, V:N:M or the largest weights of a whole model in few launches: masks and sparse weights from dense ones."""
 
 from __future__ import annotations
 

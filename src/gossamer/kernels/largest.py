@@ -19,7 +19,7 @@ _SPAN = 8192  # values that a block reads, at least
 class Wanted(NamedTuple):
     """How many of the largest magnitudes of a matrix are kept; and a second number, with a mask of its own."""
 
-    count: int
+    first: int
     second: int = 0
     wider: Tensor | None = None
 
@@ -66,12 +66,12 @@ def _table(arrays: Sequence[Array], wanted: Sequence[Wanted]) -> tuple[bytes, in
     """Return what the kernels know of the matrices, and the largest number of spans."""
     columns: list[list[int]] = [[] for _ in range(8)]
     most = 1
-    for (dense, sparse, mask), (count, second, wider) in zip(arrays, wanted, strict=True):
+    for (dense, sparse, mask), (first, second, wider) in zip(arrays, wanted, strict=True):
         size = dense.numel()
         span = max(_SPAN, -(-size // (_SPANS * _THREADS)) * _THREADS)
         places = (dense, sparse, mask, wider)
         entry = [0 if one is None else one.data_ptr() for one in places]
-        entry += [size, span, *(min(max(each, 0), size) for each in (count, second))]
+        entry += [size, span, *(min(max(each, 0), size) for each in (first, second))]
         for column, value in zip(columns, entry, strict=True):
             column.append(value)
         most = max(most, -(-size // span))
