@@ -19,7 +19,7 @@ from gossamer.scores import HardConcrete
 from gossamer.train.layers import Layer
 
 _FARTHEST = 1.0  # that gates are lowered in a step
-_LOWEST, _HIGHEST = -8.0, 6.0  # log_alpha: beyond, gates are closed or open for good, and don't learn
+_LOWEST, _HIGHEST = -8.0, 9.0  # log_alpha: beyond, gates are closed or open for good, and don't learn
 _CLOSED = -20.0  # log_alpha of a gate that is never open
 _MEMORY = 0.95  # of the mean square of gradients
 
