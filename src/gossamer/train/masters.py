@@ -70,10 +70,13 @@ class Master:
     @property
     def trains(self) -> bool:
         """Is there a gradient for a step, and is the weight still masked? (`gs.densify_` and `gs.pack_` end that.)"""
+        return self.is_masked and GRAD.__get__(self.parameter) is not None
+
+    @property
+    def is_masked(self) -> bool:
+        """Has the module still a masked weight?"""
         parameter = self.parameter
-        if parameter is None or GRAD.__get__(parameter) is None:
-            return False
-        return is_sharded(parameter) or isinstance(self.weight.format, Masked)
+        return parameter is not None and (is_sharded(parameter) or isinstance(self.weight.format, Masked))
 
     @property
     def on_gpu(self) -> bool:
