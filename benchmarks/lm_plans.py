@@ -67,7 +67,7 @@ OTHERS = [
     Case("SET, boost 4", "SET", "90%", _END, boost=4),
     Case("Top-KAST, boost 4", "TopKAST", "90%", _END, boost=4),
     Case("Movement", "Movement", "90%", _END),
-    Case("HardConcrete", "HardConcrete", "", {"price": 3e-8, **_END}),
+    Case("HardConcrete", "HardConcrete", "90%", _END),
     Case("AC/DC", "ACDC", "90%", _END),
     Case("SR-STE 2:4, transposable", "SRSTE", "2:4", {"transposable": True, "refresh": 40}),
     Case("Static fan-in, boost 4", "Static", "fan-in 90%", boost=4),

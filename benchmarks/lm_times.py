@@ -17,7 +17,8 @@ _END = {"until": 0.75}
 TIMED = [
     Case("dense"), Case("dense, equal weights", width=160), Case("Static 90%", "Static", "90%"),
     Case("RigL 90%", "RigL", "90%", _END), Case("GMP 90%", "GMP", "90%", _END), Case("SR-STE 2:4", "SRSTE", "2:4"),
-    Case("STE 90%", "STE", "90%"), Case("Top-KAST 90%", "TopKAST", "90%"),
+    Case("SR-STE all:2:8", "SRSTE", "all:2:8"), Case("STE 90%", "STE", "90%"), Case("Top-KAST 90%", "TopKAST", "90%"),
+    Case("HardConcrete 90%", "HardConcrete", "90%", _END),
 ]  # fmt: skip
 
 

@@ -6,6 +6,8 @@ from torch import nn
 
 import gossamer as gs
 from gossamer.kernels.choosing import Chooser, Chosen
+from gossamer.kernels.largest import Wanted
+from gossamer.patterns._rank import keep_top
 from tests.kernels import test_shared_columns as shared
 from tests.kernels.test_choosing import TYPES, matrices
 
@@ -55,15 +57,69 @@ def test_shared_columns_are_those_of_the_pattern(dtype, v, m):
         assert chooser.found_nan() and not chooser.found_nan()
 
 
-@pytest.mark.parametrize("pattern", ["2:4", "all:2:8", "16:2:8"])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_the_largest_are_those_of_torch(dtype, rounded):
+    shapes = [(1, 1), (2048, 512), (300, 77), (0, 5), *[(64, 70 + i) for i in range(40)], (5000, 3000)]
+    given, wanted = [], []
+    for shape in shapes:
+        dense = torch.randn(shape, device="cuda")
+        dense = (dense.mul(50).round() if rounded else dense).to(dtype)
+        given.append(Chosen(dense, torch.full_like(dense, 7.0), torch.zeros(shape, dtype=torch.bool, device="cuda")))
+        n = dense.numel()
+        wanted.append(Wanted(n // 10, n // 3, torch.zeros(shape, dtype=torch.bool, device="cuda")))
+    chooser = Chooser(gs.Unstructured(0.0))
+    assert all(chooser.takes(one) for one in given)
+    for _ in range(2):
+        chooser(given, wanted)
+        for one, number in zip(given, wanted, strict=True):
+            scores = one.dense.abs() if dtype is torch.float64 else one.dense.abs().float()
+            assert torch.equal(one.mask, keep_top(scores, number.first))
+            assert torch.equal(one.sparse, torch.where(one.mask, one.dense, 0))
+            assert torch.equal(number.wider, keep_top(scores, number.second))
+            number.wider.zero_()
+        chooser.masks([one.dense for one in given], wanted)
+        for one, number in zip(given, wanted, strict=True):
+            scores = one.dense.abs() if dtype is torch.float64 else one.dense.abs().float()
+            assert torch.equal(number.wider, keep_top(scores, number.second))
+    assert not chooser.found_nan()
+    given[1].dense[2000, 500] = torch.nan
+    chooser(given, wanted)
+    assert chooser.found_nan() and not chooser.found_nan()
+
+
+@pytest.mark.parametrize("pattern", ["2:4", "all:2:8", "16:2:8", "75%"])
 @pytest.mark.parametrize("options", [{}, {"schedule": "decay", "until": 4}, {"refresh": 2}], ids=str)
 def test_a_training_is_that_of_a_cpu(pattern, options):
+    check_training("SRSTE", pattern, decay_out=0.01, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"until": 3}, {"refresh": 2}], ids=str)
+def test_a_training_by_top_kast_is_that_of_a_cpu(options):
+    check_training("TopKAST", "75%", **options)
+
+
+@pytest.mark.parametrize("options", [{"schedule": "linear"}, {"opening": 3.0}], ids=str)
+def test_gates_reach_their_sparsity(options):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 200), nn.ReLU(), nn.Linear(200, 10)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    method = gs.train.HardConcrete(model, optimizer, 0.9, until=60, **options)
+    for _ in range(62):
+        model(torch.randn(64, 64, device="cuda")).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        method.step()
+    assert sum(layer.kept for layer in method.layers) == 1480
+
+
+def check_training(name, pattern, **options):
     weights = []
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(32, 64), nn.ReLU(), nn.Linear(64, 10)).double().to(device)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
+        method = getattr(gs.train, name)(model, optimizer, pattern, **options)
         x = torch.randn(16, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).to(device)
         for _ in range(6):
             model(x).square().mean().backward()

@@ -266,6 +266,7 @@ inline unsigned long long __cvta_generic_to_shared(const void* at) { return (con
 inline float __int_as_float(int i) { float f; std::memcpy(&f, &i, 4); return f; }
 inline double __longlong_as_double(long long i) { double f; std::memcpy(&f, &i, 8); return f; }
 inline int __float_as_int(float f) { int i; std::memcpy(&i, &f, 4); return i; }
+template <class T> T atomicAdd(T* p, T more) { const T before = *p; *p += more; return before; }
 template <class T> T __ldg(const T* p) { return *p; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline long long min(long long a, long long b) { return a < b ? a : b; }

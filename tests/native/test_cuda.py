@@ -98,6 +98,7 @@ BUILDS = {
         ]
     },
     "choose_shared.cu": {"80": CHOOSE_SHARED},
+    "choose_top.cu": {"80": [{"ITEM": i, "ELEMENT": 2, "RANKS": r} for i in (2, 4, 8) for r in (1, 2)]},
     "clear.cu": {"80": [{"ITEM": item, "ELEMENT": 2} for item in (2, 4, 8)]},
     "quantize.cu": {"90a": QUANTIZE},
     "transposable.cu": {"80": [{"ELEMENT": 2}]},

@@ -72,8 +72,9 @@ def teach(model, method, steps, scale=1.0, first=0):
 @pytest.mark.parametrize("widths", [(16, 8), (64, 128, 64, 10), (200, 300, 10)], ids=str)
 @pytest.mark.parametrize(
     ("sparsity", "until", "options"),
-    [(0.9, 60, {}), (0.5, 60, {"lr": 0.05}), (0.9, 60, {"scale": 1e4, "lr": 1e-5}), (0.9, 60, {"scale": 1e-4, "lr": 1e3}),
-     (0.9, 200, {"gates": 0.01}), (0.9, 60, {"gates": 5.0}), (0.9, 60, {"opening": 4.0}), (0.9, 20, {}),
+    [(0.9, 60, {}), (0.5, 60, {"lr": 0.05}), (0.9, 60, {"scale": 1e4, "lr": 1e-5}),
+     (0.9, 60, {"scale": 1e-4, "lr": 1e3}), (0.9, 200, {"gates": 0.01}), (0.9, 60, {"gates": 5.0}),
+     (0.9, 60, {"opening": 4.0}), (0.9, 20, {}),
      (0.95, 90, {"schedule": "cosine", "start": 30}), (0.9, 60, {"optimizer": torch.optim.AdamW, "lr": 1e-2})],
     ids=str,
 )  # fmt: skip
@@ -166,7 +167,8 @@ def test_a_layer_without_gradients_is_cut_with_the_others():
     [({"sparsity": "2:4"}, "doesn't support 2:4: its gates decide"), ({"sparsity": gs.Blocks(0.9)}, "its gates decide"),
      ({"sparsity": 0.9, "price": 1e-3}, "one follows from the other"), ({"sparsity": 1.0}, "must be from 0 to below 1"),
      ({"sparsity": -0.1}, "must be from 0"), ({"price": float("nan")}, "price=nan must be a number from 0"),
-     ({"lr": -1.0}, "lr=-1.0 must be"), ({"start": 2}, "until=2 must be after start=2"), ({"until": 0}, "must be after"),
+     ({"lr": -1.0}, "lr=-1.0 must be"), ({"start": 2}, "until=2 must be after start=2"),
+     ({"until": 0}, "must be after"),
      ({"distribution": "erk"}, "its gates decide, in all layers"), ({"schedule": "steep"}, "unknown schedule")],
     ids=str,
 )  # fmt: skip

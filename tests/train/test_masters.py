@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import gossamer as gs
-from gossamer.kernels import choosing, shared_columns
+from gossamer.kernels import choosing, largest, shared_columns
 from gossamer.native.build import compiler
 from gossamer.train.masters import Master, write
 from tests.native import emulator
@@ -162,6 +162,7 @@ def one_launch(monkeypatch):
     """The GPU's way, with its kernel on a CPU."""
     monkeypatch.setattr(choosing, "function", emulator.function)
     monkeypatch.setattr(shared_columns, "function", emulator.function)
+    monkeypatch.setattr(largest, "function", emulator.function)
     monkeypatch.setattr(choosing, "processors", lambda device: 2)
     monkeypatch.setattr(choosing, "on_gpu", lambda tensor: True)
     monkeypatch.setattr(choosing, "_copied", lambda flag: (flag.clone(), SimpleNamespace(synchronize=lambda: None)))
@@ -189,19 +190,20 @@ def test_one_launch_for_a_model_does_what_layer_by_layer_does(kind, options, req
         torch.testing.assert_close(one, other)
 
 
-def wide(pattern, dtype=torch.float32, autocast=False, resume=False, shape=(16, 20), **options):
+def wide(pattern, dtype=torch.float32, autocast=False, resume=False, shape=(16, 20), method="SRSTE", **options):
     """The weights after six steps of a network whose second layer has 20 inputs."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(shape[0], shape[1]), nn.Tanh(), nn.Linear(shape[1], 6)).to(dtype)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
+    kind = getattr(gs.train, method)
+    method = kind(model, optimizer, pattern, **options)
     x = torch.randn(5, shape[0], dtype=dtype)
     for count in range(6):
         if resume and count == 3:
             state = copy.deepcopy((model.state_dict(), optimizer.state_dict(), method.state_dict()))
             model = nn.Sequential(nn.Linear(shape[0], shape[1]), nn.Tanh(), nn.Linear(shape[1], 6)).to(dtype)
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-            method = gs.train.SRSTE(model, optimizer, pattern, decay_out=0.01, **options)
+            method = kind(model, optimizer, pattern, **options)
             for one, each in zip((model, optimizer, method), state, strict=True):
                 one.load_state_dict(each)
         with torch.autocast("cpu", enabled=autocast):
@@ -231,13 +233,85 @@ def test_one_launch_for_shared_columns_does_what_layer_by_layer_does(options, re
         assert torch.equal(one, other)
 
 
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize(
+    "options",
+    [{"method": "STE"}, {"method": "SRSTE", "refresh": 2}, {"method": "STE", "schedule": "cubic", "until": 4},
+     {"method": "STE", "until": 2, "dtype": torch.float64}, {"method": "TopKAST"}, {"method": "TopKAST", "refresh": 2},
+     {"method": "TopKAST", "until": 2}, {"method": "TopKAST", "backward": 0.0}, {"method": "TopKAST", "backward": 0.75},
+     {"method": "TopKAST", "score": gs.Random(0)}, {"method": "TopKAST", "pattern": "2:4"}],
+    ids=str,
+)  # fmt: skip
+def test_few_launches_for_a_sparsity_do_what_layer_by_layer_does(options, request):
+    options = {"pattern": 0.75, **options}
+    expected = wide(**options)
+    request.getfixturevalue("one_launch")
+    launch, launches = largest.launch, []
+    request.getfixturevalue("monkeypatch").setattr(largest, "launch", lambda *a: launches.append(launch(*a)))
+    for one, other in zip(wide(**options), expected, strict=True):
+        assert torch.equal(one, other)
+    by_kernel = options["pattern"] == 0.75 and "score" not in options
+    assert bool(launches) == by_kernel
+    for one, other in zip(wide(resume=True, **options), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("method", ["STE", "TopKAST"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_few_launches_for_a_sparsity_of_any_layer(kind, method, request):
+    def weights():
+        torch.manual_seed(0)
+        make, shape = MODELS[kind]
+        model = nn.Sequential(make())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        method_ = getattr(gs.train, method)(model, optimizer, 0.75)
+        for _ in range(4):
+            step(model, optimizer, method_, torch.randn(shape))
+        return [part for layer in method_.layers for part in (layer.extra["dense"], layer.mask, layer.weight)]
+
+    expected = weights()
+    request.getfixturevalue("one_launch")
+    for one, other in zip(weights(), expected, strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.skipif(compiler() is None, reason="needs a C++ compiler")
+@pytest.mark.parametrize("method", ["STE", "TopKAST"])
+def test_nan_is_noticed_while_the_sparsity_rises(method, one_launch):
+    model = nn.Linear(8, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    options = {"schedule": "linear", "until": 9} if method == "STE" else {}
+    method = getattr(gs.train, method)(model, optimizer, 0.5, **options)
+    for count in range(3):
+        model(torch.ones(1, 8)).sum().backward()
+        if count == 1:
+            model.weight.grad[0, 0] = torch.nan
+        if count == 2:
+            with pytest.raises(ValueError, match="diverged"):
+                optimizer.step()
+            return
+        optimizer.step()
+        method.step()
+
+
 @pytest.mark.parametrize(
     ("pattern", "left"),
-    [("all:2:8", 1), ("4:2:8", 1), ("all:2:5", 1), ("4:2:10", 1), ("all:2:40", 2), ("all:2:4", 0), ("2:3", 2)],
+    [
+        ("all:2:8", 1),
+        ("4:2:8", 1),
+        ("all:2:5", 1),
+        ("4:2:10", 1),
+        ("all:2:40", 2),
+        ("all:2:4", 0),
+        ("2:3", 2),
+        ("75%", 0),
+        ("75% per row", 2),
+    ],
 )
 def test_what_is_left_for_torch(pattern, left, one_launch, monkeypatch):
     """A layer whose columns are no multiple of m, and patterns without a kernel."""
-    monkeypatch.setattr(choosing.Chooser, "__call__", lambda self, matrices: None)
+    monkeypatch.setattr(choosing.Chooser, "__call__", lambda self, *given: None)
     monkeypatch.setattr(choosing.Chooser, "found_nan", lambda self: False)
     model = nn.Sequential(nn.Linear(16, 20), nn.Linear(20, 6))
     method = gs.train.STE(model, torch.optim.SGD(model.parameters(), lr=0.1), pattern)

@@ -1,20 +1,20 @@
-"""The largest n of every m weights of a whole model, or V:N:M, in one launch: masks and sparse weights from dense
-ones."""
+"""n:m, V:N:M or the largest weights of a whole model in few launches: masks and sparse weights from dense ones."""
 
 from __future__ import annotations
 
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gossamer.kernels import shared_columns
+from gossamer.kernels import largest, shared_columns
 from gossamer.kernels.gpu import processors
+from gossamer.kernels.largest import Wanted
 from gossamer.native.cuda import function, usable
-from gossamer.patterns import NM, VNM, Pattern
+from gossamer.patterns import NM, VNM, Pattern, Unstructured
 
 _MOST = 64  # arrays of a launch: the kernels have a table of them
 _GROUPS = (4, 8, 16, 32)
@@ -35,14 +35,19 @@ class Chosen(NamedTuple):
     sparse: Tensor
     mask: Tensor
 
+    @property
+    def plain(self) -> bool:
+        """Can kernels read and write it?"""
+        dense, sparse, mask = self
+        return (
+            on_gpu(dense) and sparse.device == mask.device == dense.device and dense.dtype is sparse.dtype
+            and dense.dtype in _INFINITY and all(one.is_contiguous() for one in self) and dense.numel() < 2**31
+        )  # fmt: skip
+
     def fits(self, m: int, shared: bool = False) -> bool:
         """Can the kernel choose groups of m of it? ``shared``: rows share columns."""
-        dense, sparse, mask = self
-        if not (
-            on_gpu(dense) and sparse.device == mask.device == dense.device
-            and dense.dtype is sparse.dtype and dense.dtype in _INFINITY and dense.shape[-1] % m == 0
-            and all(one.is_contiguous() for one in self)
-        ):  # fmt: skip
+        dense = self.dense
+        if not self.plain or dense.shape[-1] % m:
             return False
         if shared:
             return dense.dim() == 2 and shared_columns.can(m) and len(dense) * m < 2**31
@@ -55,7 +60,7 @@ class Chooser:
     Parameters
     ----------
     pattern
-        n:m or V:N:M; :meth:`of` returns None for others.
+        n:m, V:N:M or a sparsity of each matrix; :meth:`of` returns None for others.
 
     Examples
     --------
@@ -63,44 +68,88 @@ class Chooser:
     (False, None)
     """
 
-    def __init__(self, pattern: NM | VNM) -> None:
-        self.pattern, self.m = pattern, pattern.m
+    def __init__(self, pattern: NM | VNM | Unstructured) -> None:
+        self.pattern = pattern
+        self.m = 1 if isinstance(pattern, Unstructured) else pattern.m
         #: Rows that share columns; None: each row chooses alone.
         self.rows = pattern.v if isinstance(pattern, VNM) and pattern.v != 1 and pattern.m > 4 else None
-        self.kind = self.m, self.rows is not None
+        self.kind = type(pattern), self.m, self.rows is not None
         self._wrong: dict[torch.device, Tensor] = {}
+        self._work: dict[torch.device, Tensor] = {}
         self._seen: list[tuple[Tensor, torch.cuda.Event]] = []
 
     @classmethod
-    def of(cls, pattern: Pattern) -> Chooser | None:
-        """A chooser, if there is a kernel for the pattern."""
-        if type(pattern) is not NM and type(pattern) is not VNM:
+    def of(cls, pattern: Pattern, before: Chooser | None = None) -> Chooser | None:
+        """A chooser, if there is a kernel for the pattern. It knows what the one before it has seen of NaN."""
+        if not _has_kernel(pattern):
             return None
-        found = cls(pattern)
-        return found if found.m in _GROUPS or (found.rows is not None and shared_columns.can(found.m)) else None
+        found = cls(pattern)  # type: ignore[arg-type]
+        if before is not None:
+            found._wrong, found._work, found._seen = before._wrong, before._work, before._seen
+        return found
 
     def takes(self, one: Chosen) -> bool:
         """Can the kernel choose in this matrix?"""
-        return one.fits(self.m, self.rows is not None)
+        return one.plain if isinstance(self.pattern, Unstructured) else one.fits(self.m, self.rows is not None)
 
-    def __call__(self, matrices: Sequence[Chosen]) -> None:
-        """Write masks and sparse weights of matrices that all fit."""
-        kinds: dict[tuple[torch.device, torch.dtype], list[Chosen]] = defaultdict(list)
-        for one in matrices:
-            kinds[one.dense.device, one.dense.dtype].append(one)
-        for (device, dtype), some in kinds.items():
+    def __call__(self, matrices: Sequence[Chosen], wanted: Sequence[Wanted] | None = None) -> None:
+        """Write masks and sparse weights of matrices that are all taken.
+
+        Parameters
+        ----------
+        matrices
+            To choose in.
+        wanted
+            How many weights each keeps, if the pattern doesn't say.
+        """
+        for part, dtype, wrong in self._parts([one.dense for one in matrices]):
+            counts = None if wanted is None else [wanted[number] for number in part]
+            self._launch([matrices[number] for number in part], counts, dtype, wrong)
+        self._seen = [_copied(flag) for flag in self._wrong.values()]
+        written = [one for each in matrices for one in each[1:]]
+        written += [each.wider for each in wanted or () if each.wider is not None]
+        torch.autograd.graph.increment_version(written)
+
+    def masks(self, matrices: Sequence[Tensor], wanted: Sequence[Wanted]) -> None:
+        """Write only the masks of the second numbers, of matrices that are all plain."""
+        for part, dtype, wrong in self._parts(matrices):
+            arrays = [largest.Array(matrices[n], None, wanted[n].wider) for n in part]  # type: ignore[arg-type]
+            counts = [Wanted(wanted[n].second) for n in part]
+            largest.launch(arrays, counts, _INFINITY[dtype], wrong, self.work(wrong.device, dtype, 1))
+        torch.autograd.graph.increment_version([one.wider for one in wanted if one.wider is not None])
+
+    def _parts(self, matrices: Sequence[Tensor]) -> Iterator[tuple[list[int], torch.dtype, Tensor]]:
+        """The numbers of the matrices of a launch, their type, and the flag of their device."""
+        kinds: dict[tuple[torch.device, torch.dtype], list[int]] = defaultdict(list)
+        for number, one in enumerate(matrices):
+            kinds[one.device, one.dtype].append(number)
+        most = largest.MOST if isinstance(self.pattern, Unstructured) else _MOST
+        for (device, dtype), numbers in kinds.items():
             if device not in self._wrong:
                 self._wrong[device] = torch.zeros(1, dtype=torch.int32, device=device)
-            for start in range(0, len(some), _MOST):
-                self._launch(some[start : start + _MOST], dtype, self._wrong[device])
-        self._seen = [_copied(flag) for flag in self._wrong.values()]
-        torch.autograd.graph.increment_version([one for each in matrices for one in each[1:]])
+            for start in range(0, len(numbers), most):
+                yield numbers[start : start + most], dtype, self._wrong[device]
 
-    def _launch(self, some: Sequence[Chosen], dtype: torch.dtype, wrong: Tensor) -> None:
-        if self.rows is None:
+    def _launch(
+        self, some: Sequence[Chosen], wanted: Sequence[Wanted] | None, dtype: torch.dtype, wrong: Tensor
+    ) -> None:
+        if isinstance(self.pattern, Unstructured):
+            if wanted is None:
+                wanted = [Wanted(self.pattern.kept(one.dense.numel())) for one in some]
+            ranks = 1 if wanted[0].wider is None else 2
+            arrays = [largest.Array(*one) for one in some]
+            largest.launch(arrays, wanted, _INFINITY[dtype], wrong, self.work(wrong.device, dtype, ranks))
+        elif self.rows is None:
             launch(some, self.pattern.n, self.m, dtype, wrong)
         else:
             shared_columns.launch(some, self.rows, self.m, _INFINITY[dtype], wrong)
+
+    def work(self, device: torch.device, dtype: torch.dtype, ranks: int) -> Tensor:
+        """Return memory of the kernels that choose the largest."""
+        held, size = self._work.get(device), largest.work_bytes(dtype, ranks)
+        if held is None or len(held) < size:
+            held = self._work[device] = torch.empty(size, dtype=torch.uint8, device=device)
+        return held
 
     def found_nan(self) -> bool:
         """Had the weights of the last call a NaN? The GPU has long answered, if this is asked a step later."""
@@ -112,6 +161,14 @@ class Chooser:
             for flag in self._wrong.values():
                 flag.zero_()
         return found
+
+
+def _has_kernel(pattern: Pattern) -> bool:
+    if type(pattern) is Unstructured:
+        return pattern.per == "tensor"
+    if type(pattern) is VNM and pattern.v != 1 and pattern.m > 4:
+        return shared_columns.can(pattern.m)
+    return type(pattern) in (NM, VNM) and pattern.m in _GROUPS  # type: ignore[attr-defined]
 
 
 def _copied(flag: Tensor) -> tuple[Tensor, torch.cuda.Event]:

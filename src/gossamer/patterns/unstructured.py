@@ -52,14 +52,21 @@ class Unstructured(Pattern):
         if self.per not in ("tensor", "row", "model"):
             raise ValueError(f'per must be "tensor", "row" or "model", got {self.per!r}.')
 
-    def _kept(self, n: int) -> int:
+    def kept(self, n: int) -> int:
+        """How many of n are kept.
+
+        Examples
+        --------
+        >>> Unstructured(0.9).kept(1000)
+        100
+        """
         return n - dropped(self.sparsity, n)
 
     def pick(self, scores: Tensor) -> Tensor:
         if self.per == "row":
             matrix = as_matrix(scores)
-            return keep_top_rows(matrix, self._kept(matrix.shape[1])).view(scores.shape)
-        return keep_top(scores, self._kept(scores.numel()))
+            return keep_top_rows(matrix, self.kept(matrix.shape[1])).view(scores.shape)
+        return keep_top(scores, self.kept(scores.numel()))
 
     def select_many(self, scores: Sequence[Tensor]) -> list[Tensor]:
         if self.per != "model" or not scores:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from gossamer.formats import Masked
 from gossamer.patterns import Pattern
 from gossamer.schedules import Schedule, as_schedule, at_step
 from gossamer.scores import HardConcrete as Gates
@@ -18,7 +17,6 @@ from gossamer.train.layers import Layer
 from gossamer.train.masters import Master
 from gossamer.train.pricing import Push, cut, push, remember
 from gossamer.train.rules import refuse_nan
-from gossamer.train.shards import is_sharded
 from gossamer.train.straight import Straight
 from gossamer.train.target import as_target
 
@@ -181,7 +179,7 @@ class HardConcrete(Straight):
         if self.price is not None or self.steps + 1 != self.until:
             return masters
         cut(self.layers, sum(layer.budget for layer in self.layers), self.gates)
-        return [one for one in self._masters if is_sharded(one.parameter) or isinstance(one.weight.format, Masked)]
+        return [master for master in self._masters if master.is_masked]  # those without a gradient too
 
 
 def _precise(dtype: torch.dtype) -> torch.dtype:

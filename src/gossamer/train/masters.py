@@ -6,7 +6,7 @@ it has all values. The two arrays change places, so that nothing is copied and n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from gossamer.formats import Masked
 from gossamer.kernels.choosing import Chooser, Chosen
 from gossamer.kernels.clearing import clear_all
+from gossamer.kernels.largest import Wanted
 from gossamer.models.home import GRAD, Home, home_of, version_of
 from gossamer.models.masked import exchange_memory
 from gossamer.models.weights import Weight
@@ -69,10 +70,13 @@ class Master:
     @property
     def trains(self) -> bool:
         """Is there a gradient for a step, and is the weight still masked? (`gs.densify_` and `gs.pack_` end that.)"""
+        return self.is_masked and GRAD.__get__(self.parameter) is not None
+
+    @property
+    def is_masked(self) -> bool:
+        """Has the module still a masked weight?"""
         parameter = self.parameter
-        if parameter is None or GRAD.__get__(parameter) is None:
-            return False
-        return is_sharded(parameter) or isinstance(self.weight.format, Masked)
+        return parameter is not None and (is_sharded(parameter) or isinstance(self.weight.format, Masked))
 
     @property
     def on_gpu(self) -> bool:
@@ -182,7 +186,9 @@ def write(masters: Sequence[Master], values: Sequence[Tensor], masks: Sequence[T
         home.version = version_of(mask)
 
 
-def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
+def choose(
+    masters: Sequence[Master], chooser: Chooser, wanted: Callable[[Layer], Wanted] | None = None
+) -> list[Master]:
     """Let the model compute with the weights that a GPU chooses; return the weights that it can't choose in.
 
     Parameters
@@ -191,8 +197,11 @@ def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
         That are closed.
     chooser
         Has the pattern.
+    wanted
+        How many weights a layer keeps, if the pattern doesn't say.
     """
     matrices: list[Chosen] = []
+    layers: list[Layer] = []
     homes: list[Home] = []
     left: list[Master] = []
     for master in masters:
@@ -200,11 +209,12 @@ def choose(masters: Sequence[Master], chooser: Chooser) -> list[Master]:
         mine = master.matrices(home, chooser)
         if mine:
             matrices += mine
+            layers += master.layers
             homes.append(home)  # type: ignore[arg-type]
         else:
             left.append(master)
     if matrices:
-        chooser(matrices)
+        chooser(matrices, None if wanted is None else [wanted(layer) for layer in layers])
     for home in homes:
         home.version = version_of(home.mask)  # type: ignore[arg-type]
     return left

@@ -19,7 +19,7 @@ from gossamer.scores import HardConcrete
 from gossamer.train.layers import Layer
 
 _FARTHEST = 1.0  # that gates are lowered in a step
-_LOWEST, _HIGHEST = -8.0, 6.0  # log_alpha: beyond, gates are closed or open for good, and don't learn
+_LOWEST, _HIGHEST = -8.0, 9.0  # log_alpha: beyond, gates are closed or open for good, and don't learn
 _CLOSED = -20.0  # log_alpha of a gate that is never open
 _MEMORY = 0.95  # of the mean square of gradients
 
@@ -56,7 +56,7 @@ def push(layers: Sequence[Layer], gates: HardConcrete, wanted: float) -> Push:
     gates
         How gates are sampled.
     wanted
-        How many are to be open, as expected from their probabilities.
+        How many should be open, as expected from their probabilities.
 
     Examples
     --------
@@ -98,10 +98,10 @@ def remember(own: dict[str, Any], slope: Tensor) -> None:
 
 
 def cut(layers: Sequence[Layer], count: int, gates: HardConcrete) -> None:
-    """Keep the ``count`` gates that are most open, of all layers together: the others are closed for good.
+    """Keep the ``count`` most open gates of all layers together, and close the others for good.
 
-    Gates that are kept are at least as open as one that is expected to be open half of the time, so that none of them is
-    0. Of equal gates those that come first are kept.
+    A gate that is kept is raised so far that it is open at least half of the time: then its mean is not 0. Of equal
+    gates the first are kept.
 
     Examples
     --------

@@ -124,10 +124,10 @@ class STE(Straight):
         return pattern.select(scores)
 
     def choose_together(self, masters: Sequence[Master]) -> Sequence[Master]:
-        """n:m or V:N:M on a GPU, for the whole model in one launch. NaN is noticed in the next step."""
+        """n:m, V:N:M or a sparsity on a GPU, for the whole model in few launches. NaN is noticed in the next step."""
         pattern = self._pattern_now()
         if self._chooser is None or self._chooser.pattern != pattern:
-            self._chooser = Chooser.of(pattern) if isinstance(self.how.score, Magnitude) else None
+            self._chooser = Chooser.of(pattern, self._chooser) if isinstance(self.how.score, Magnitude) else None
         if self._chooser is None:
             return masters
         if self._chooser.found_nan():

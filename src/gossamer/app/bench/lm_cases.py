@@ -72,7 +72,7 @@ class Case:
 
 
 _END = {"until": 0.75}
-_SCRATCH = ("Static", "SET", "RigL", "SRigL", "GMP", "TopKAST", "Movement")
+_SCRATCH = ("Static", "SET", "RigL", "SRigL", "GMP", "ACDC", "TopKAST", "Movement", "HardConcrete")
 
 #: Every method at 90 %, dense nets, and n:m, in the order of the table.
 METHODS = [
