@@ -222,6 +222,11 @@ ALL_WEIGHTS = [
     Case("HardConcrete, price 3e-6", "HardConcrete", "", {"price": 3e-6, "lr": 1e4, **_END}),
     Case("HardConcrete, price 1e-5", "HardConcrete", "", {"price": 1e-5, "lr": 1e4, **_END}),
 ]
+#: Methods that select for the whole model in few launches, or by themselves.
+SELECTED = [
+    ALL_WEIGHTS[0], Case("HardConcrete", "HardConcrete", "90%", _END), Case("SR-STE all:2:8", "SRSTE", "all:2:8"),
+    Case("AC/DC", "ACDC", "90%", _END), Case("Top-KAST", "TopKAST", "90%", _END),
+]  # fmt: skip
 
 
 class Plan(NamedTuple):
@@ -247,7 +252,7 @@ PLANS = {
     "small, equal": Plan(SMALL[:1], seeds=3), "small, 28": Plan(SMALL[3:], seeds=3),
     "small, as 90%": Plan(SMALL[1:2], 4500, 3), "dense, long": Plan([Case("dense")], 4500),
     "exchange, boosted": Plan(EXCHANGE_BOOSTED, 4500, 3), "exchange, default": Plan(EXCHANGE_DEFAULT, 4500, 3),
-    "all weights": Plan(ALL_WEIGHTS), "exchange, tried": Plan(EXCHANGE_TRIED),
+    "all weights": Plan(ALL_WEIGHTS), "selected": Plan(SELECTED), "exchange, tried": Plan(EXCHANGE_TRIED),
     "shared, tried": Plan(SHARED_TRIED), "shared, long": Plan(SHARED_LONG, 4500, 3),
     "followed": Plan(FOLLOWED), "followed, long": Plan(FOLLOWED_LONG, 4500, 3),
     "followed, chosen": Plan([_followed("90%", 0.9), _followed("all:2:8", 0.9)], seeds=3),
