@@ -56,10 +56,11 @@ ALIGN = 64  # values of a row: a word for each of 32 lanes
 WORDS = 72  # of a piece
 _CODES = 64  # words of codes
 _GROUPS = 16  # of a lane
+_SWAPS = 16  # of columns, at most
 #: By what is kept of a group (bit n: place n). Bit 1 is set if more than two are kept, or only places 2 and 3. If it is
 #: not and bit 3 is, bit 0 is the first place and bits 2 and 3 are the second one, as in the hardware's metadata.
-CODES = (0b0000, 0b0001, 0b0101, 0b0100, 0b0010, 0b1000, 0b1001, 0b0011, 0b0110, 0b1100, 0b1101, 0b0111, 0b1010, 0b1011,
-         0b1111, 0b1110)  # fmt: skip
+CODES = (0b0000, 0b0111, 0b0101, 0b0100, 0b0110, 0b1000, 0b1001, 0b1010, 0b0010, 0b1100, 0b1101, 0b1011, 0b1110, 0b0011,
+         0b0001, 0b1111)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ class Pieces(Level):
         pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
         bit = torch.arange(4, dtype=torch.uint8, device=device)
         key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
-        position = _streams(groups, change).position(key, pos)
+        position = _streams(groups, change % 32).position(key, pos)
         piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
         across = max(width // WIDTH, 1)
         places = int(pos[-1]) * ALIGN
@@ -123,64 +124,97 @@ class Pieces(Level):
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
         groups, change = _unpacked(arrays["bits"])
         lanes = torch.arange(32, dtype=torch.uint8, device=change.device)
-        require(bool((change.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
-        rows = _streams(groups, change).rows
-        require(bool((arrays["pos"] == _starts(rows)).all()), "pos does not agree with the bits of each piece")
+        continued = change % 32
+        require(bool((continued.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
+        streams = _streams(groups, continued)
+        require(bool((streams.change == change).all()), "rows of single values do not agree with the bits of each piece")
+        require(bool((arrays["pos"] == _starts(streams.rows)).all()), "pos does not agree with the bits of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return int(arrays["pos"][-1]) * ALIGN
 
 
 class _Streams(NamedTuple):
-    """Where the words of each group are, [pieces, groups, lanes]."""
+    """Where the values of each group are, [pieces, groups, lanes]."""
 
     groups: Tensor  # what is kept, four bits
     row: Tensor  # of the first word
+    single: Tensor  # row of the single value
     column: Tensor
-    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair
+    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair, and the rows before the words
     rows: Tensor  # of each piece
 
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
         """Where the values of these positions are, given by their number in the order of the groups."""
         group = key // 4
         slot = _table(key.device).slot[self.groups.view(-1)[group].long(), key % 4]
-        row = self.row.view(-1)[group] + slot // 2 + pos[key // PIECE].long()
-        return row * ALIGN + self.column.view(-1)[group] * 2 + slot % 2
+        single, pair = slot < 0, key // (PIECE // 2) % 2
+        row = torch.where(single, self.single.view(-1)[group], self.row.view(-1)[group] + slot // 2)
+        row += pos[key // PIECE].long()
+        return row * ALIGN + self.column.view(-1)[group] * 2 + torch.where(single, pair, slot % 2)
 
 
 def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
     """Follow the streams of all lanes; ``change``: where they continue, if that is decided."""
-    words = _table(groups.device).words[groups.long()].view(-1, 2, _GROUPS // 2, 32)
-    row = words.cumsum(2) - words
-    length = words.sum(2)
+    table = _table(groups.device)
+    words, singles = (kind[groups.long()].view(-1, 2, _GROUPS // 2, 32) for kind in (table.words, table.singles))
+    row, single = words.cumsum(2) - words, singles.cumsum(2) - singles
+    length, number = words.sum(2), singles.sum(2)
     if change is None:
-        change = _change(length)
-    start = length[:, 0].gather(1, change.long())
-    row[:, 1] += start[:, None]
-    ends = torch.cat([length[:, 0], start + length[:, 1]], 1)
+        change = _change(length, number)
+    change = change.long()
     lanes = torch.arange(32, device=groups.device).expand_as(change)
-    column = torch.stack([lanes, change.long()], 1)[:, :, None].expand_as(row).reshape(groups.shape)
-    return _Streams(groups, row.view(groups.shape), column, change, ends.amax(1))
+    column = torch.stack([lanes, change], 1)
+    before = number[:, 0].scatter_reduce(1, change, number[:, 1], "amax").clamp_(1)  # rows of single values
+    start = torch.stack([before, (before + length[:, 0]).gather(1, change)], 1)
+    rows = (start + length).amax((1, 2))
+    kept = (change + (before - 1) * 32).to(torch.uint8)
+    column, row = column[:, :, None].expand_as(row), row + start[:, :, None]
+    return _Streams(groups, *(each.reshape(groups.shape) for each in (row, single, column)), kept, rows)
 
 
-def _change(length: Tensor) -> Tensor:
-    """Let the lane with the longest second pair continue where the shortest first pair ended, and so on.
+def _change(length: Tensor, number: Tensor) -> Tensor:
+    """Decide in which column each lane continues, so that the fullest column has few rows.
+
+    First the lane with the longest second pair continues where the shortest first pair ended, and so on. Then the
+    fullest column swaps its second pair with the column that helps most, until none helps or this was done 32 times.
 
     Examples
     --------
-    >>> _change(torch.tensor([[[4, 1, 3], [2, 5, 9]]])).tolist()  # columns of four, one and three words
+    >>> words, singles = torch.tensor([[[4, 1, 3], [2, 5, 9]]]), torch.zeros(1, 2, 3, dtype=torch.int64)
+    >>> _change(words, singles).tolist()  # columns of four, one and three words
     [[0, 2, 1]]
     """
-    shortest = length[:, 0].argsort(dim=1, stable=True)
-    longest = length[:, 1].argsort(dim=1, stable=True, descending=True)
-    return torch.empty_like(shortest).scatter_(1, longest, shortest).to(torch.uint8)
+    size = 2 * length + number
+    shortest = size[:, 0].argsort(dim=1, stable=True)
+    longest = size[:, 1].argsort(dim=1, stable=True, descending=True)
+    lane = torch.empty_like(shortest).scatter_(1, shortest, longest)  # that continues in each column
+    for _ in range(_SWAPS):
+        words, singles = length[:, 1].gather(1, lane), number[:, 1].gather(1, lane)
+        most, full = _rows(length[:, 0], number[:, 0], words, singles).max(1, keepdim=True)
+        here = _rows(length[:, 0].gather(1, full), number[:, 0].gather(1, full), words, singles)
+        there = _rows(length[:, 0], number[:, 0], words.gather(1, full), singles.gather(1, full))
+        best, other = torch.maximum(here, there).min(1, keepdim=True)
+        other = torch.where(best < most, other, full)
+        if bool((other == full).all()):
+            break
+        swapped = torch.cat([lane.gather(1, other), lane.gather(1, full)], 1)
+        lane = lane.scatter(1, torch.cat([full, other], 1), swapped)
+    columns = torch.arange(lane.shape[1], device=lane.device).expand_as(lane)
+    return torch.empty_like(lane).scatter_(1, lane, columns)
+
+
+def _rows(words: Tensor, singles: Tensor, words1: Tensor, singles1: Tensor) -> Tensor:
+    """Rows of a column, by what the first and the second pair have in it."""
+    return words + words1 + torch.maximum(singles, singles1).clamp(1)
 
 
 class _Table(NamedTuple):
     """By what is kept of a group."""
 
     words: Tensor  # [16]
-    slot: Tensor  # [16, 4]: where the value of each place is, in values after the first word
+    singles: Tensor  # [16]
+    slot: Tensor  # [16, 4]: where the value of each place is, in values after the first word; -1: a single value
     code: Tensor  # [16]
     kept: Tensor  # [16], by code
 
@@ -191,18 +225,23 @@ def _table(device: torch.device) -> _Table:
     Examples
     --------
     >>> table = _table(torch.device("cpu"))
-    >>> [(int(table.words[kept]), table.slot[kept].tolist()) for kept in (0b1101, 0b1100, 0b0010, 0b1001)]
-    [(2, [0, 1, 2, 3]), (1, [0, 1, 0, 1]), (1, [0, 1, 0, 1]), (1, [0, 0, 1, 1])]
+    >>> [(int(table.words[kept]), table.slot[kept].tolist()) for kept in (0b1111, 0b1101, 0b0010, 0b1001)]
+    [(2, [0, 1, 2, 3]), (1, [-1, 0, 0, 1]), (0, [0, -1, 0, 0]), (1, [0, 0, 0, 1])]
     """
-    words, slot = [], []
+    words, singles, slots = [], [], []
     for kept in range(16):
-        both = kept.bit_count() > 2
-        words.append(2 if both else int(kept > 0))
-        across = kept & 3 and kept & 12
-        slot.append([0, 1, 2, 3] if both else [0, 0, 1, 1] if across else [0, 1, 0, 1])
+        places = [place for place in range(4) if kept >> place & 1]
+        single = places[:1] if kept in (0b0001, 0b0010, 0b0100, 0b1101, 0b1110) else []
+        rest = places[len(single) :]
+        slot = [0] * 4
+        for n, place in enumerate(rest):
+            slot[place] = place if len(rest) > 2 else 1 if rest == [3] else n
+        for place in single:
+            slot[place] = -1
+        words.append(-(-len(rest) // 2)), singles.append(len(single)), slots.append(slot)
     code = torch.tensor(CODES, dtype=torch.uint8, device=device)
     kept_of = code.long().argsort().to(torch.uint8)
-    return _Table(torch.tensor(words, device=device), torch.tensor(slot, device=device), code, kept_of)
+    return _Table(*(torch.tensor(each, device=device) for each in (words, singles, slots)), code, kept_of)
 
 
 def _starts(rows: Tensor) -> Tensor:

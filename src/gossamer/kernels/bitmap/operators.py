@@ -49,7 +49,7 @@ def pack_bitmap(dense: Tensor) -> tuple[Tensor, Bitmap]:
     --------
     >>> import torch
     >>> values, (bits, pos, sizes) = pack_bitmap(torch.eye(3))
-    >>> values[[0, 9, 16]], sizes  # of lanes 0, 4 and 8
+    >>> values[[0, 8, 16]], sizes  # of lanes 0, 4 and 8
     (tensor([1., 1., 1.]), (3, 3, 64))
     """
     keys = dense.reshape(-1).nonzero().view(-1)

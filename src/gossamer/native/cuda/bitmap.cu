@@ -41,6 +41,7 @@
 #if WEIGHT
 #define HALF_PRODUCTS
 #include "bitmap_planes.cuh"
+constexpr int ZEROS = 0;
 #else
 #include "bitmap_decode.cuh"
 #endif
@@ -63,7 +64,7 @@ struct Problem {
   const float* token_scale;
   int rows, k, tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int slot;                // bytes of a slot: codes, and the most words of a piece
+  int slot;                // bytes of a slot: codes, a row of zeros, and the most words of a piece
 };
 
 struct alignas(64) Map {  // of x, for the copy engine
@@ -90,7 +91,8 @@ struct Stream {
   __device__ __forceinline__ unsigned x_free(int slot) const { return x_bar(XS + slot); }
   __device__ __forceinline__ bool leads() const { return warp % TEAM == 0; }
 
-  __device__ __forceinline__ void init_bars() const {
+  __device__ __forceinline__ void init() const {
+    for (int i = 0; ZEROS && i < SLOTS; ++i) sts32(bits(i) + PIECE_BITS + lane * 4, 0);
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), 1);
@@ -101,6 +103,8 @@ struct Stream {
       __syncthreads();
     else
       __syncwarp();
+#else
+    __syncwarp();
 #endif
   }
 
@@ -120,18 +124,18 @@ struct Stream {
     if (asked < count) {
       const int wanted = __shfl_sync(0xffffffff, piece, asked - looked);
       const int from = __shfl_sync(0xffffffff, this->from, asked - looked), to = __shfl_sync(0xffffffff, this->to, asked - looked);
-      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
+      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS - ZEROS);  // more than there is room for is not read
       const char* const bits_at = p.bits + (long long)wanted * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
-      if (lane == 0) {
+      if (elected()) {
         expect_tx(bar(slot), PIECE_BITS + bytes);
         bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
-        if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
+        if (bytes) bulk_copy(bits(slot) + PIECE_BITS + ZEROS, values_at, bytes, bar(slot));
       }
 #else
       for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, bits_at + i, 16);
-      for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, values_at + i, 16);
+      for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + ZEROS + i, values_at + i, 16);
 #endif
       ++asked;
     }
@@ -199,16 +203,44 @@ struct Stream {
   }
 };
 
+// 128 columns of x, as operands. With few sums they stay in registers for all strips.
+struct Columns {
+#if NT * HIGH <= 8
+  unsigned held[2][NT][2][4];
+#endif
+  unsigned at;
+
+  __device__ __forceinline__ Columns(unsigned x, int lane) : at(x + (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4)) {
+#if NT * HIGH <= 8
+#pragma unroll
+    for (int i = 0; i < 2 * NT; ++i) read(held[i / NT][i % NT], i / NT, i % NT);
+#endif
+  }
+
+  __device__ __forceinline__ void read(unsigned (&b)[2][4], int pair, int tile) const {
+    ldmatrix(b[0], at + pair * BOX + tile * 1024);
+    ldmatrix(b[1], (at ^ 64) + pair * BOX + tile * 1024);
+  }
+
+  __device__ __forceinline__ void load(unsigned (&b)[2][4], int pair, int tile) const {
+#if NT * HIGH <= 8
+#pragma unroll
+    for (int i = 0; i < 8; ++i) b[i / 4][i % 4] = held[pair][tile][i / 4][i % 4];
+#else
+    read(b, pair, tile);
+#endif
+  }
+};
+
 // Half of a piece, 64 columns, in registers.
 struct Pair {
   unsigned a[2][2][4], meta;  // by step and plane
 
-  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], unsigned x) const {
+  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], const Columns& x, int pair) const {
 #pragma unroll
     for (int tile = 0; tile < NT; ++tile) {
       unsigned b[2][4];
-      ldmatrix(b[0], x + tile * 1024);
-      ldmatrix(b[1], (x ^ 64) + tile * 1024);
+      x.load(b, pair, tile);
       mma_sp<0>(sum[tile], words(a[0][0]), b[0], meta);
       mma_sp<0>(second[tile], words(a[0][1]), b[0], SECOND);
       mma_sp<1>(sum[tile], words(a[1][0]), b[1], meta);
@@ -224,14 +256,15 @@ struct Pair {
 typedef Exchange Decoder;
 
 __device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Exchange& exchange, unsigned bits, unsigned lane) {
-  const uint2 codes = lds64(bits + lane * 8);
-  const int next = lds8(bits + 256 + lane);
-  unsigned at = bits + PIECE_BITS + lane * 4;
-  decode(left.a, at, codes.x);
-  left.meta = exchange(metadata(codes.x));
-  at = __shfl_sync(0xffffffff, at, next);
-  decode(right.a, at, codes.y);
-  right.meta = exchange(metadata(codes.y));
+  const uint2 two = lds64(bits + lane * 8);
+  const unsigned next = lds8(bits + 256 + lane), begin = bits + PIECE_BITS;
+  const Codes codes(two.x), more(two.y);
+  unsigned at = begin + ROW + lane * 4 + (next >> 5) * ROW;
+  decode(left.a, at, begin + lane * 4, codes);
+  left.meta = exchange(codes.meta);
+  at = __shfl_sync(0xffffffff, at, next & 31);
+  decode(right.a, at, begin + (next & 31) * 4 + 2, more);
+  right.meta = exchange(more.meta);
 }
 #else
 struct Decoder {
@@ -246,20 +279,18 @@ __device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Decode
 }
 #endif
 
-__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, unsigned x) {
-  const unsigned lane = w.lane;
-  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, const Columns& x) {
 #if NT <= 2
   float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
   float(&second)[NT][4] = sum;
 #endif
   Pair left, right;
-  load_piece(left, right, decoder, w.bits(slot), lane);
+  load_piece(left, right, decoder, w.bits(slot), w.lane);
   w.done();  // the piece is in registers: the next one is asked for before the products
   w.fetch(slot);
-  left.multiply(sum, second, x);
-  right.multiply(sum, second, x + BOX);
+  left.multiply(sum, second, x, 0);
+  right.multiply(sum, second, x, 1);
 #if NT <= 2
 #pragma unroll
   for (int i = 0; i < NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
@@ -302,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
   const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
   Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, first, begin, 0};
-  w.init_bars();
+  w.init();
 #if WEIGHT  // the kernel before this one makes x, and began after all before it had ended: W is asked for meanwhile
   let_the_next_kernel_start();
 #else
@@ -331,11 +362,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int step = begin; step < end; step += TEAMS) {
       if (w.asked - w.looked > 32 - HIGH) w.look_ahead();
       w.x_arrived(x_slot, x_phase);
+      const Columns x(w.x(x_slot), lane);
 #pragma unroll
       for (int strip = 0; strip < HIGH; ++strip) {
         if (strip0 + part + strip >= strips) break;
         w.arrived(slot, phase);
-        multiply_piece(sum[strip], w, decoder, slot, w.x(x_slot));
+        multiply_piece(sum[strip], w, decoder, slot, x);
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
       w.x_done(x_slot, x_phase);
