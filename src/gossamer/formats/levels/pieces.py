@@ -1,41 +1,50 @@
-"""The level of packed bitmaps: codes of four columns each, and words of two values in the order of tensor cores.
+"""The level of packed bitmaps: codes of four columns each, and values in the order of tensor cores.
 
 A parent is a strip of 16 rows; its columns come in pieces of 128. A group of four neighbours has at most four kept
-values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. A thread
-needs one word of two values of a group and a plane, or nothing:
+values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. The
+operand of a thread for a group and a plane is a word of two values. The first plane may have any two places, the
+second one always has places 2 and 3. What is stored of a group:
 
-=======================  =====  ===========  ============
-kept places              words  first plane  second plane
-=======================  =====  ===========  ============
-none                     0
-0, 1 or both             1      0, 1
-0 or 1, and 2 or 3       1      both
-2, 3 or both             1                   2, 3
-three or four            2      0, 1         2, 3
-=======================  =====  ===========  ============
+=======================  ===========  ===============  ============  =====
+kept places              first plane  first, one only  second plane  bytes
+=======================  ===========  ===============  ============  =====
+none                                                                 0
+0, 1 or 2                             the value                      2
+3                                                      2, 3          4
+two                      both                                        4
+0, 2, 3 or 1, 2, 3                    the first value  2, 3          6
+0, 1, 2 or 0, 1, 3       0, 1                          2, 3          8
+all                      0, 1                          2, 3          8
+=======================  ===========  ===============  ============  =====
+
+A single value is loaded as 16 bits, which makes it the first value of a word whose second one is zero. That is why
+place 3 alone needs a word. A third kind of load, for a single value of the second plane, would store 0, 1, 2 in 6
+bytes: 0.015 of the bytes of dense at 50 % and 0.005 at 70 %, for 24 more instructions of 290.
 
 With row = 8 high + low and column = 64 pair + 32 step + 16 upper + 4 t + place in a piece, the group belongs to lane
-4 low + t, which has eight of a pair, in the order (high, step, upper). ``bits`` has 72 words for each piece. The first
+4 low + t, which has eight of a pair, in the order (high, step, upper). ``codes`` has 72 words for each piece. The first
 64 are codes of groups, two words for each lane: one for a pair, with four bits for each of its groups in that order.
 The last eight have a byte for each lane, see below.
 
-Each lane has a stream of words through the groups of a piece. Word n of the 32 columns of streams makes row n of the
-piece, 64 values: no two lanes ever read the same bank of shared memory. Streams differ in length. To need little
-padding, lanes change columns after the first pair: the lane with the longest second pair continues where the
-shortest first pair ended, and so on. A lane's byte is the column in which it continues. ``pos`` holds the row at which
-each piece begins.
+The values of a piece are rows of 64, in 32 columns of two: no two lanes ever read the same bank of shared memory. A
+lane reads two streams in its column: single values from the first row on, and words, of which each takes a row,
+behind them. In the first pair it reads the first halves of the rows of single values, in the second pair the second
+halves. Streams differ in length. To need little padding, lanes change columns after the first pair: each continues
+behind the words of another one. A lane's byte is the column in which it continues (five bits), and how many rows of
+single values its own column has, less one (three bits). There is at least one such row. ``pos`` holds the row at
+which each piece begins.
 
-Bytes of a dense float16 matrix that a random one takes, by the columns of a piece and the number of parts between
-which lanes change columns (without padding: 0.687, 0.587, 0.484, 0.371 and 0.236):
+Bytes of a dense float16 matrix that a random one takes, by how often columns may swap the lane that continues in them
+(``benchmarks/bitmap_bytes.py``). Before, single values took words:
 
 =====================  =====  =====  =====  =====  =====
-columns, parts         50 %   60 %   70 %   80 %   90 %
+swaps                  50 %   60 %   70 %   80 %   90 %
 =====================  =====  =====  =====  =====  =====
-256, 2                 0.716  0.616  0.512  0.399  0.265
-256, 4                 0.722  0.622  0.518  0.405  0.273
-128, 1                 0.830  0.729  0.624  0.509  0.366
-128, 2 (this)          0.731  0.632  0.528  0.414  0.283
-128, 4                 0.746  0.647  0.541  0.428  0.297
+without padding        0.618  0.511  0.405  0.299  0.189
+0                      0.697  0.592  0.483  0.373  0.267
+4                      0.677  0.572  0.463  0.355  0.263
+16 (this)              0.675  0.571  0.461  0.353  0.263
+words only             0.731  0.632  0.528  0.414  0.283
 =====================  =====  =====  =====  =====  =====
 """
 
@@ -54,18 +63,19 @@ WIDTH = 128  # columns of a piece
 PIECE = TILE * WIDTH
 ALIGN = 64  # values of a row: a word for each of 32 lanes
 WORDS = 72  # of a piece
+MOST = PIECE + ALIGN  # values of a piece, with padding: a full one has a row for single values too
 _CODES = 64  # words of codes
 _GROUPS = 16  # of a lane
 _SWAPS = 16  # of columns, at most
-#: By what is kept of a group (bit n: place n). Bit 1 is set if more than two are kept, or only places 2 and 3. If it is
-#: not and bit 3 is, bit 0 is the first place and bits 2 and 3 are the second one, as in the hardware's metadata.
+#: By what is kept of a group (bit n: place n). If there is a word of the first plane, and its places are not 0 and 1,
+#: the code is the hardware's metadata, two bits for each place. The others are chosen to be decoded by few instructions.
 CODES = (0b0000, 0b0111, 0b0101, 0b0100, 0b0110, 0b1000, 0b1001, 0b1010, 0b0010, 0b1100, 0b1101, 0b1011, 0b1110, 0b0011,
          0b0001, 0b1111)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Pieces(Level):
-    """Any set of positions: four bits for each group of four, and words of two values only where something is kept.
+    """Any set of positions: four bits for each group of four, and 16 or 32 bits only where something is kept.
 
     The coordinate below a strip is ``row * width + column``, for its 16 rows and ``width`` columns.
 
@@ -74,15 +84,15 @@ class Pieces(Level):
     >>> import torch
     >>> level = Pieces()
     >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 128 * 8 + 5]), 1, 16 * 128)
-    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 0 has column 3 of row 0; lane 1 column 5 of row 8
-    ([0, 1], [1, 3], 64)
-    >>> [hex(word) for word in arrays["bits"][:2]]
-    ['0x6', '0x0']
+    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 0 has a word, after a row of which lane 1 has a value
+    ([0, 2], [65, 2], 128)
+    >>> [hex(word) for word in arrays["codes"][:3]]
+    ['0x2', '0x0', '0x50000']
     """
 
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
-    types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "bits": (torch.int32,)}
-    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 2048) + 1", "bits": "parents * (size / 2048) * 72"}
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "codes")
+    types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "codes": (torch.int32,)}
+    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 2048) + 1", "codes": "parents * (size / 2048) * 72"}
 
     @property
     def ordered(self) -> bool:
@@ -101,11 +111,11 @@ class Pieces(Level):
         groups = _groups(flags)
         streams = _streams(groups)
         pos = _starts(streams.rows)
-        return {"pos": pos, "bits": _words(groups, streams.change)}, streams.position(key, pos), int(pos[-1]) * ALIGN
+        return {"pos": pos, "codes": _words(groups, streams.change)}, streams.position(key, pos), int(pos[-1]) * ALIGN
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
-        pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
+        pos, (groups, change) = arrays["pos"], _unpacked(arrays["codes"])
         bit = torch.arange(4, dtype=torch.uint8, device=device)
         key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
         position = _streams(groups, change % 32).position(key, pos)
@@ -122,13 +132,15 @@ class Pieces(Level):
         return parent, coord, valid
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
-        groups, change = _unpacked(arrays["bits"])
+        groups, change = _unpacked(arrays["codes"])
         lanes = torch.arange(32, dtype=torch.uint8, device=change.device)
         continued = change % 32
         require(bool((continued.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
         streams = _streams(groups, continued)
-        require(bool((streams.change == change).all()), "rows of single values do not agree with the bits of each piece")
-        require(bool((arrays["pos"] == _starts(streams.rows)).all()), "pos does not agree with the bits of each piece")
+        require(
+            bool((streams.change == change).all()), "rows of single values do not agree with the codes of each piece"
+        )
+        require(bool((arrays["pos"] == _starts(streams.rows)).all()), "pos does not agree with the codes of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return int(arrays["pos"][-1]) * ALIGN
@@ -274,7 +286,7 @@ def _shifts(device: torch.device) -> Tensor:
 
 
 def _words(groups: Tensor, change: Tensor) -> Tensor:
-    """The words of pieces: two of codes for each lane, then the columns in which lanes continue."""
+    """The words of pieces: two of codes for each lane, then a byte for each."""
     codes = _table(groups.device).code[groups.long()].int().view(-1, 2, 8, 32)
     words = (codes << _shifts(groups.device)).sum(2, dtype=torch.int32).transpose(1, 2)
     return torch.cat([words.reshape(-1, _CODES), change.contiguous().view(torch.int32)], 1).view(-1)

@@ -1,22 +1,32 @@
 // y = act(x W' + bias) for a weight of any pattern, stored as codes and packed words, and up to 8 NT tokens: two planes of 2:4
 // on sparse tensor cores.
 //
-// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
+// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of values (formats/levels/pieces.py). A
 // strip is 16 rows. Strips are divided evenly among the blocks; a cluster of blocks shares the columns, and KW / TEAM teams
 // of warps take every (KW / TEAM)-th piece. A team shares 128 columns of x, brought XS times ahead; each of its warps
 // multiplies HIGH strips one after the other, with SLOTS pieces of its own on their way. It loads words straight into the
 // registers (bitmap_decode.cuh), asks for the next piece, and multiplies both planes by mma.sp.m16n8k32. Sums are added in a
 // fixed order.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 86, 74, 62, 49, 33 MB; 20.0, 17.3, 14.4, 11.3, 7.7 us at 4.3 TB/s.
-// For 8 tokens a warp takes 280 instructions for a piece, of which 190 decode and 50 ask for the next one: 61000 for each
-// processor, 8.7 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
-// 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 79, 67, 54, 42, 31 MB; 18.5, 15.6, 12.6, 9.7, 7.2 us at 4.3 TB/s.
+// The loop has 294 instructions for a piece and 8 tokens (nvcc 13.0, SASS), 309 for 16: 64000 for each processor, 9.1 us at four
+// instructions a cycle. A piece takes 52 cycles of shared memory (8 tokens; x stays in registers for all strips of a warp). 896
+// strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy. Each block reads all of x: 9 MB of L2
+// for 8 tokens and 17 MB for 16. Not yet timed on a GPU.
 //
+// Before, with a word for each single value, the loop had 277 and 283 instructions by the same count and 86, 74, 62, 49, 33 MB.
 // Measured for 8 tokens, 14336 x 4096, at 50 / 60 / 70 / 80 / 90 %: 24.2, 21.8, 19.1, 15.7, 15.0 us, and without products 23.2,
-// 20.5, 18.0, 15.0, 10.9: the copies are the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
+// 20.5, 18.0, 15.0, 10.9: the copies were the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
 // than 1 %: products before the next piece is asked for, one chain of sums for both planes, codes by cp.async, no fence. Slower:
 // 8 warps (18.6 us at 90 %), teams of 2 (16.7), clusters of 2 (30 to 39).
+//
+// Counted for single values of 16 bits (instructions of the loop for a piece, 8 tokens):
+//   predicates for three loads of a group, zeros before them    359
+//   a row of zeros for single values that there are not         327; then a word replaces what was loaded
+//   six tests and their shift in one instruction (R2P)          355: ptxas does it only for the lowest byte
+//   no shifts, x in registers                                   320
+//   elect.sync instead of lane == 0: no loops around copies     311
+//   logic in lop3.b32, no recomputed masks                      294 (this)
 //
 // Before, in another run (cuBLAS: 32.3 us), at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
 // ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
@@ -34,9 +44,16 @@
 // instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
 //
 // Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
-// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. For measurements: SPLIT (sums of their own for the
+// second plane), HOLD_X (x stays in registers for all strips), COPIES_ONLY (nothing is multiplied). On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #ifndef WEIGHT
 #define WEIGHT 0
+#endif
+#ifndef SPLIT
+#define SPLIT (NT <= 2)
+#endif
+#ifndef HOLD_X
+#define HOLD_X (NT * HIGH <= 8)
 #endif
 #if WEIGHT
 #define HALF_PRODUCTS
@@ -205,13 +222,13 @@ struct Stream {
 
 // 128 columns of x, as operands. With few sums they stay in registers for all strips.
 struct Columns {
-#if NT * HIGH <= 8
+#if HOLD_X
   unsigned held[2][NT][2][4];
 #endif
   unsigned at;
 
   __device__ __forceinline__ Columns(unsigned x, int lane) : at(x + (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4)) {
-#if NT * HIGH <= 8
+#if HOLD_X
 #pragma unroll
     for (int i = 0; i < 2 * NT; ++i) read(held[i / NT][i % NT], i / NT, i % NT);
 #endif
@@ -223,7 +240,7 @@ struct Columns {
   }
 
   __device__ __forceinline__ void load(unsigned (&b)[2][4], int pair, int tile) const {
-#if NT * HIGH <= 8
+#if HOLD_X
 #pragma unroll
     for (int i = 0; i < 8; ++i) b[i / 4][i % 4] = held[pair][tile][i / 4][i % 4];
 #else
@@ -280,10 +297,14 @@ __device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Decode
 #endif
 
 __device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, const Columns& x) {
-#if NT <= 2
+#if SPLIT
   float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
   float(&second)[NT][4] = sum;
+#endif
+#ifdef COPIES_ONLY
+  w.done(), w.fetch(slot);
+  return;
 #endif
   Pair left, right;
   load_piece(left, right, decoder, w.bits(slot), w.lane);
@@ -291,7 +312,7 @@ __device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, c
   w.fetch(slot);
   left.multiply(sum, second, x, 0);
   right.multiply(sum, second, x, 1);
-#if NT <= 2
+#if SPLIT
 #pragma unroll
   for (int i = 0; i < NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
 #endif

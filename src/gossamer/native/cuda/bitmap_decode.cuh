@@ -1,23 +1,25 @@
-// bitmap.cu: from codes and packed words to the registers of mma.sp.m16n8k32.
+// bitmap.cu: from codes and values to the registers of mma.sp.m16n8k32.
 //
 // A piece is 16 rows x 128 columns: two pairs of steps of 32 columns. A lane has eight groups of four neighbouring columns of
-// a pair. Of a group, the first plane has a word of two values, the second one has another if more are kept; see
-// formats/levels/pieces.py. A register is such a word, or zero: no permutes, no table.
+// a pair. Of a group, the first plane has a word of two values, or a single one of 16 bits, or nothing; the second one has a
+// word or nothing; see formats/levels/pieces.py. A register is what was loaded: no permutes, no table.
 //
-// The second plane always has the places 2 and 3. The codes of a lane's groups, four bits each, are the hardware's metadata
-// but for bit 1, which says that the first plane has the places 0 and 1, if anything. A transposition within a quad puts
-// metadata into the lanes that the hardware reads it from. Only the products wait for it, not the loads.
+// The second plane always has the places 2 and 3. The metadata of the first plane, four bits for each group, is computed from
+// the codes by a few instructions for all eight groups. A transposition within a quad puts it into the lanes that the hardware
+// reads it from. Only the products wait for it, not the loads.
 //
-// Each lane has a stream of words. Word n of the columns of streams makes 128 bytes, so that no two lanes read the same
-// bank. After the first pair each lane goes on in another column, where the stream of another lane ended.
+// Each lane has two streams in a column of rows of 128 bytes, so that no two lanes read the same bank: single values from the
+// first row on, and words behind them. After the first pair each lane goes on in another column: its words where those of
+// another lane ended, its single values in the other halves of the first rows.
 //
-// One multiplication adds up the numbers of words of all groups of a pair: no load waits for another one. The words of a group
-// are the first one behind the groups before it, and the last one before the group behind it. Before, each load moved the
-// address of the next one, and had to wait until that one had read it. 14336 x 4096 then took 43 us with 4 warps on a
-// processor and 22 with 8, at any density.
+// A multiplication adds up the numbers of words of all groups of a pair, another one those of single values; dp4a takes one of
+// eight sums of four bits, multiplies it by the bytes of a row and adds the address. So no load waits for another one. (When
+// each load moved the address of the next one, 14336 x 4096 took 43 us with 4 warps on a processor and 22 with 8, at any
+// density.) A lane that has no single value reads zero from a row before the piece, where others read theirs: no predicate. A
+// word then replaces it.
 //
-// Instructions of a pair, 1024 elements: 16 tests, 16 loads, 16 for addresses, 12 for zeros, 25 for the codes, and 6 for the
-// products of 8 tokens.
+// Instructions of a pair, 1024 elements: 16 tests, 24 loads, 15 for addresses, 8 zeros, 25 for the codes, and 4 products for 8
+// tokens.
 #pragma once
 #include "tensor_cores.cuh"
 
