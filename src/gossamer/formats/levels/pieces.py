@@ -68,7 +68,7 @@ _CODES = 64  # words of codes
 _GROUPS = 16  # of a lane
 _SWAPS = 16  # of columns, at most
 #: By what is kept of a group (bit n: place n). If there is a word of the first plane, and its places are not 0 and 1,
-#: the code is the hardware's metadata, two bits for each place. The others are chosen to be decoded by few instructions.
+#: the code is the hardware's metadata, two bits for each place. Few instructions decode the others.
 CODES = (0b0000, 0b0111, 0b0101, 0b0100, 0b0110, 0b1000, 0b1001, 0b1010, 0b0010, 0b1100, 0b1101, 0b1011, 0b1110, 0b0011,
          0b0001, 0b1111)  # fmt: skip
 

@@ -9,7 +9,7 @@
 // fixed order.
 //
 // Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 79, 67, 54, 42, 31 MB; 18.5, 15.6, 12.6, 9.7, 7.2 us at 4.3 TB/s.
-// The loop has 294 instructions for a piece and 8 tokens (nvcc 13.0, SASS), 309 for 16: 64000 for each processor, 9.1 us at four
+// The loop has 292 instructions for a piece and 8 tokens (nvcc 13.0, SASS), 307 for 16: 63000 for each processor, 9.0 us at four
 // instructions a cycle. A piece takes 52 cycles of shared memory (8 tokens; x stays in registers for all strips of a warp). 896
 // strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy. Each block reads all of x: 9 MB of L2
 // for 8 tokens and 17 MB for 16. Not yet timed on a GPU.
@@ -26,7 +26,7 @@
 //   six tests and their shift in one instruction (R2P)          355: ptxas does it only for the lowest byte
 //   no shifts, x in registers                                   320
 //   elect.sync instead of lane == 0: no loops around copies     311
-//   logic in lop3.b32, no recomputed masks                      294 (this)
+//   logic in lop3.b32, no recomputed masks                      292 (this)
 //
 // Before, in another run (cuBLAS: 32.3 us), at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
 // ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
@@ -40,8 +40,8 @@
 //
 // WEIGHT 1: e4m3 in two planes, of which the first one is stored for all groups (bitmap_planes.cuh). A piece has 384 bytes of
 // codes, 1024 of the first plane and two for each group of the second one: 50, 46, 43, 41, 41 MB at 50 / 60 / 70 / 80 / 90 %,
-// 11.6 to 9.5 us. For 8 tokens a warp takes 200 instructions for a piece (ptxas 13.0), of which 130 decode: 6.2 us at four
-// instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
+// 11.6 to 9.5 us. For 8 tokens a warp takes 207 instructions for a piece (nvcc 13.0, SASS; 220 when timed), of which 130 decode:
+// 6.4 us at four instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
 //
 // Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
 // turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. For measurements: SPLIT (sums of their own for the
@@ -53,7 +53,7 @@
 #define SPLIT (NT <= 2)
 #endif
 #ifndef HOLD_X
-#define HOLD_X (NT * HIGH <= 8)
+#define HOLD_X (NT <= 2 && NT * HIGH <= 8)
 #endif
 #if WEIGHT
 #define HALF_PRODUCTS

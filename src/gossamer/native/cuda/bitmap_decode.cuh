@@ -73,7 +73,7 @@ __device__ __forceinline__ unsigned row(unsigned at, unsigned rows) {
 __device__ __forceinline__ void decode(unsigned (&a)[2][2][4], unsigned& at, unsigned zero, const Codes& c) {
   const unsigned words = c.words * 0x11111110, even = words & 0x0f0f0f0f, odd = words & 0xf0f0f0f0;
   const unsigned number = c.singles * 0x11111111, there = c.singles * 15;  // of a single value: 1 is the first one, 0 is none
-  const unsigned even1 = number & there & 0x0f0f0f0f, odd1 = number & there & 0xf0f0f0f0;
+  const unsigned even1 = logic<0x80>(number, there, 0x0f0f0f0f), odd1 = logic<0x80>(number, there, 0xf0f0f0f0);  // and
   const unsigned single[8] = {
     row<0>(zero, even1), row<1>(zero, odd1), row<2>(zero, even1), row<3>(zero, odd1),
     row<4>(zero, even1), row<5>(zero, odd1), row<6>(zero, even1), row<7>(zero, odd1)};
