@@ -182,7 +182,8 @@ def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
     rows = (start + length).amax((1, 2))
     kept = (change + (before - 1) * 32).to(torch.uint8)
     column, row = column[:, :, None].expand_as(row), row + start[:, :, None]
-    return _Streams(groups, *(each.reshape(groups.shape) for each in (row, single, column)), kept, rows)
+    row, single, column = (each.reshape(groups.shape) for each in (row, single, column))
+    return _Streams(groups, row, single, column, kept, rows)
 
 
 def _change(length: Tensor, number: Tensor) -> Tensor:
@@ -250,10 +251,13 @@ def _table(device: torch.device) -> _Table:
             slot[place] = place if len(rest) > 2 else 1 if rest == [3] else n
         for place in single:
             slot[place] = -1
-        words.append(-(-len(rest) // 2)), singles.append(len(single)), slots.append(slot)
+        words.append(-(-len(rest) // 2))
+        singles.append(len(single))
+        slots.append(slot)
     code = torch.tensor(CODES, dtype=torch.uint8, device=device)
     kept_of = code.long().argsort().to(torch.uint8)
-    return _Table(*(torch.tensor(each, device=device) for each in (words, singles, slots)), code, kept_of)
+    words_of, singles_of, slot_of = (torch.tensor(each, device=device) for each in (words, singles, slots))
+    return _Table(words_of, singles_of, slot_of, code, kept_of)
 
 
 def _starts(rows: Tensor) -> Tensor:

@@ -26,7 +26,8 @@
 //   six tests and their shift in one instruction (R2P)          355: ptxas does it only for the lowest byte
 //   no shifts, x in registers                                   320
 //   elect.sync instead of lane == 0: no loops around copies     311
-//   logic in lop3.b32, no recomputed masks                      292 (this)
+//   logic in lop3.b32, no recomputed masks                      292 (this); 291 with one sum for both planes
+//   the former layout with all that                             247
 //
 // Before, in another run (cuBLAS: 32.3 us), at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
 // ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
@@ -45,7 +46,8 @@
 //
 // Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
 // turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. For measurements: SPLIT (sums of their own for the
-// second plane), HOLD_X (x stays in registers for all strips), COPIES_ONLY (nothing is multiplied). On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+// second plane), HOLD_X (x stays in registers for all strips), COPIES_ONLY (nothing is multiplied).
+// On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #ifndef WEIGHT
 #define WEIGHT 0
 #endif
