@@ -3,6 +3,9 @@
     python benchmarks/gpu_bitmaps.py                   writes results/gpu-bitmaps.json
     python benchmarks/gpu_bitmaps.py --shapes 1        only the first shape
     python benchmarks/gpu_bitmaps.py --variants        the FP8 kernel with other numbers of warps and bytes on their way
+    python benchmarks/gpu_bitmaps.py --bf16            bf16 at 8 and 16 tokens, copies alone, and other plans
+
+To compare an older commit, copy this file into its ``benchmarks`` and start it there: it runs the tree that it is in.
 
 Random weights and masks, bf16 activations. Microseconds by CUDA graphs, contenders interleaved, medians of 20 replays;
 weights go round copies that together are more than twice the second cache. FP8 is timed with the kernel that rounds the
@@ -30,6 +33,7 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.gpu_common import Wanted, collected, compile_all, unstructured  # noqa: E402
 from benchmarks.gpu_tokens import copies, held, table  # noqa: E402
+from gossamer.kernels.bitmap import cuda as bitmap_cuda  # noqa: E402
 from gossamer.kernels.bitmap import eight_cuda, plan  # noqa: E402
 from gossamer.kernels.bitmap.eight import pack_bitmap8  # noqa: E402
 from gossamer.kernels.bitmap.operators import pack_bitmap  # noqa: E402
@@ -139,15 +143,91 @@ def planned(numbers: tuple[int, int], x: Tensor, sets: list[tuple[Tensor, ...]],
     return [lambda s=s: own.run(*s, x, None, *sizes, 0) for s in sets]
 
 
+#: Of the bf16 kernel: most warps, KB on their way, warps that share x, macros.
+PLANS: dict[str, tuple[int, int, int, dict[str, int]]] = {
+    "as planned": (16, 64, 0, {}),
+    "copies only": (16, 64, 0, {"COPIES_ONLY": 1}),
+    "48 KB": (16, 48, 0, {}),
+    "96 KB": (16, 96, 0, {}),
+    "12 warps, 96 KB": (12, 96, 0, {}),
+    "12 warps, x held": (12, 64, 0, {"HOLD_X": 1}),
+    "teams of 2": (16, 64, 2, {}),
+    "one sum": (16, 64, 0, {"SPLIT": 0}),
+}
+
+
+def bf16(pool: Any, shapes: list[tuple[int, int]]) -> None:
+    """The bf16 kernel at 8 and 16 tokens, against cuBLAS; with other plans at 50 and 80 % of the first shape."""
+    for rows, cols in shapes:
+        torch.manual_seed(0)
+        dense = unstructured(rows, cols, 0.5)
+        each = copies((dense,), held(dense))
+        weights = {}
+        for percent in PERCENTS:
+            values, (bits, pos, sizes) = pack_bitmap(unstructured(rows, cols, percent / 100))
+            weights[percent] = copies((values, bits, pos), held(values, bits, pos)), sizes
+            print(f"{percent} %: {held(values, bits, pos) / held(dense):.3f} of the bytes of dense", flush=True)
+        for tokens in (8, 16):
+            x = torch.randn(tokens, cols, device="cuda").bfloat16()
+            wanted: Wanted = {}
+            tried = {
+                (percent, name): (sets, sizes, plans)
+                for percent, (sets, sizes) in weights.items()
+                for name, plans in PLANS.items()
+                if name in ("as planned", "copies only") or (percent in (50, 80) and rows > cols)
+            }
+            with collected(wanted):
+                for sets, sizes, plans in tried.values():
+                    planned16(plans, x, sets[:1], sizes)
+            compile_all(pool, wanted)
+            calls: dict[str, list[Call]] = {"cublas": [lambda w=w, x=x: F.linear(x, w) for (w,) in each]}
+            for (percent, name), (sets, sizes, plans) in tried.items():
+                calls[f"{percent} %, {name}"] = planned16(plans, x, sets, sizes)
+            us = {name: round(1e6 * t, 2) for name, t in graphs.replayed(calls).items()}
+            for name, t in us.items():
+                print(f"{rows} x {cols}, {tokens} tokens: {name:24} {t:6.2f} us {us['cublas'] / t:5.2f}x", flush=True)
+        del weights, each
+        torch.cuda.empty_cache()
+
+
+def planned16(
+    numbers: tuple[int, int, int, dict[str, int]], x: Tensor, sets: list[tuple[Tensor, ...]], sizes: tuple[int, ...]
+) -> list[Call]:
+    """Calls of the bf16 kernel as in :data:`PLANS`."""
+    warps, flight, team, macros = numbers
+    own = Kinds(5, bitmap_cuda.prepare, bitmap_cuda.decide, bitmap_cuda.dense_linear, 3)
+    product, divided = plan.product, plan.divided
+
+    def changed(*arguments: Any) -> Any:
+        launch = product(*arguments)
+        return launch._replace(macros={**launch.macros, **macros})
+
+    def teams(rows: int, cluster: int, eights: int, processors: int, given: int) -> plan.Shape:
+        return divided(rows, cluster, eights, processors, team or given)
+
+    with (
+        patch.object(plan, "WARPS", warps),
+        patch.object(plan, "FLIGHT", flight * 1024),
+        patch.object(plan, "product", changed),
+        patch.object(plan, "divided", teams),
+    ):
+        own.run(*sets[0], x, None, *sizes, 0)
+    return [lambda s=s: own.run(*s, x, None, *sizes, 0) for s in sets]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     parser.add_argument("--variants", action="store_true")
+    parser.add_argument("--bf16", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "gpu-bitmaps.json")
     arguments = parser.parse_args()
     with multiprocessing.get_context("fork").Pool() as pool, torch.no_grad():  # before CUDA is initialised here
         if arguments.variants:
             variants(pool)
+            return
+        if arguments.bf16:
+            bf16(pool, SHAPES[: min(arguments.shapes, 2)])
             return
         found = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
         arguments.out.write_text(

@@ -34,29 +34,40 @@ def test_there_and_back(rows, cols, sparsity, seed):
     assert torch.equal(again.to_dense(), dense)
 
 
-def by_the_book(values, bits, pos, rows, cols):
+#: By code: the places of the word of the first plane, of its single value, and of the word of the second plane.
+BOOK = {
+    0: ((), (), ()), 1: ((), (1,), (2, 3)), 2: ((), (), (2, 3)), 3: ((), (0,), (2, 3)), 4: ((0, 1), (), ()),
+    5: ((), (1,), ()), 6: ((), (2,), ()), 7: ((), (0,), ()), 8: ((0, 2), (), ()), 9: ((1, 2), (), ()),
+    10: ((0, 1), (), (2, 3)), 11: ((0, 1), (), (2, 3)), 12: ((0, 3), (), ()), 13: ((1, 3), (), ()),
+    14: ((2, 3), (), ()), 15: ((0, 1), (), (2, 3)),
+}  # fmt: skip
+
+
+def by_the_book(values, codes, pos, rows, cols):
     """Decode one group after the other, as a thread of mma.sp.m16n8k32 has them."""
     strips, steps = -(-rows // 16), -(-cols // 128)
     dense = torch.zeros(strips * 16, steps * 128)
-    rows_of_words = values.view(-1, 32, 2)
+    cells = values.view(-1, 32, 2)
     for piece in range(strips * steps):
-        words = bits[72 * piece : 72 * (piece + 1)]
-        change, ends = words[64:].view(torch.uint8).tolist(), [int(pos[piece])] * 32
+        words, top = codes[72 * piece : 72 * (piece + 1)], int(pos[piece])
+        change = words[64:].view(torch.uint8).tolist()
+        ends = [top + 1 + each // 32 for each in change]
         for pair in range(2):
-            starts, columns = (ends, range(32)) if pair == 0 else ([ends[c] for c in change], change)
-            ends = [0] * 32
-            for lane in range(32):
-                at = starts[lane]
+            columns = range(32) if pair == 0 else [each % 32 for each in change]
+            starts, ends = [ends[column] for column in columns], [0] * 32
+            for lane, column in enumerate(columns):
+                at, single = starts[lane], top
                 for n in range(8):  # high, step, upper
-                    code = int(words[2 * lane + pair]) >> 4 * n & 15
-                    first = code & 1 or (code >> 3 & 1) + (code >> 2 & 1) + (not code >> 1 & 1) > 1
-                    planes = [((code & 1, code >> 2) if code & 10 == 8 else (0, 1), first), ((2, 3), code >> 1 & 1)]
+                    first, low, second = BOOK[int(words[2 * lane + pair]) >> 4 * n & 15]
                     row = piece // steps * 16 + n // 4 * 8 + lane // 4
                     col = piece % steps * 128 + 64 * pair + n % 4 * 16 + 4 * (lane % 4)
-                    for places, there in planes:
-                        if there:
-                            dense[row, [col + place for place in places]] += rows_of_words[at, columns[lane]]
+                    for places in (first, second):
+                        if places:
+                            dense[row, [col + place for place in places]] += cells[at, column]
                             at += 1
+                    for place in low:
+                        dense[row, col + place] += cells[single, column, pair]
+                        single += 1
                 ends[lane] = at
     return dense[:rows, :cols]
 
@@ -65,25 +76,36 @@ def test_the_order_of_registers():
     dense = thinned(21, 300, 0.6)
     packed = gs.from_dense(dense, PackedBitmap())
     arrays = packed.structure.arrays
-    assert torch.equal(by_the_book(packed.values(), arrays["bits1"], arrays["pos1"], 21, 300), dense)
+    assert torch.equal(by_the_book(packed.values(), arrays["codes1"], arrays["pos1"], 21, 300), dense)
 
 
 def test_bytes():
     dense = thinned(256, 512, 0.7, torch.float16)
     packed = gs.from_dense(dense, PackedBitmap())
     density = float((dense != 0).float().mean())
-    words = (1 - (1 - density) ** 4 + 4 * density**3 * (1 - density) + density**4) / 2  # of half the size of a group
-    assert packed.nbytes <= (1.11 * words + 1 / 16 + 0.009) * dense.numel() * 2
+    one, two, three = (density**n * (1 - density) ** (4 - n) for n in (1, 2, 3))
+    halves = 5 * one + 12 * two + 14 * three + 4 * density**4  # of a group, 16 bits each
+    assert packed.nbytes <= (1.19 * halves / 4 + 1 / 16 + 0.009) * dense.numel() * 2
+
+
+def test_files_of_the_former_order_are_refused():
+    packed = gs.from_dense(thinned(64, 128, 0.5), PackedBitmap())
+    arrays = packed.structure.arrays
+    with pytest.raises(ValueError, match="codes1"):
+        gs.SparseTensor.from_arrays(
+            packed.format, (64, 128), packed.values(), {"pos1": arrays["pos1"], "bits1": arrays["codes1"]}
+        )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda arrays: arrays["bits1"].view(4, 72)[:, 5].fill_(0x77777777), "pos does not agree"),
-        (lambda arrays: arrays["bits1"].view(4, 72)[:, 71].fill_(0), "no permutation"),
+        (lambda arrays: arrays["codes1"].view(4, 72)[:, 5].fill_(0x44444444), "do(es)? not agree"),
+        (lambda arrays: arrays["codes1"].view(4, 72)[:, 71].fill_(0), "no permutation"),
+        (lambda arrays: arrays["codes1"].view(4, 72)[:, 66].bitwise_xor_(0x20), "rows of single values do not agree"),
         (lambda arrays: arrays["pos1"][1:2].add_(1), "pos does not agree"),
         (lambda arrays: arrays.update(pos1=arrays["pos1"].long()), "must all be int32"),
-        (lambda arrays: arrays.update(bits1=arrays["bits1"][:-1]), "must have"),
+        (lambda arrays: arrays.update(codes1=arrays["codes1"][:-1]), "must have"),
     ],
 )
 def test_broken_promises_are_found(change, message):

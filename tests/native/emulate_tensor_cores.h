@@ -49,6 +49,11 @@ inline unsigned permute(unsigned low, unsigned high, unsigned pick) {
   return __byte_perm(low, high, pick & 0xffff);
 }
 inline unsigned or_and(unsigned a, unsigned b, unsigned c) { return (a | b) & c; }
+template <int TABLE> unsigned logic(unsigned a, unsigned b, unsigned c) {
+  unsigned r = 0;
+  for (int i = 0; i < 32; i++) r |= unsigned(TABLE >> ((a >> i & 1) * 4 + (b >> i & 1) * 2 + (c >> i & 1)) & 1) << i;
+  return r;
+}
 inline unsigned dot4(unsigned a, unsigned b, unsigned sum) {
   for (int i = 0; i < 32; i += 8) sum += (a >> i & 255) * (b >> i & 255);
   return sum;
@@ -103,6 +108,8 @@ inline void fence_bars() {}
 template <int COUNT> void fewer_registers() {}
 template <int COUNT> void more_registers() {}
 inline void settle(const char*&) {}
+inline void settle(unsigned&) {}
+inline bool elected() { return lane() == 0; }
 inline void settle(const char*&, unsigned&) {}
 inline void hold(uint4) {}
 inline void hold(uint4, unsigned) {}
@@ -149,8 +156,10 @@ template <int OFFSET> unsigned lds16(unsigned from) { return loaded<unsigned sho
 inline void sts16(unsigned to, unsigned low) { stored(to, (unsigned short)low); }
 inline unsigned lds32(unsigned from) { return loaded<unsigned>(from); }
 template <int OFFSET> unsigned word_if(unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned>(from + OFFSET) : 0; }
+template <int OFFSET> unsigned word_or(unsigned other, unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned>(from + OFFSET) : other; }
 inline unsigned half_if(unsigned from, unsigned word, unsigned bits) { return word & bits ? loaded<unsigned short>(from) : 0; }
 inline int lds8(unsigned from) { return loaded<unsigned char>(from); }
+inline void sts32(unsigned to, unsigned v) { stored(to, v); }
 inline void sts128(unsigned to, uint4 v) { stored(to, v); }
 inline void sts64(unsigned to, unsigned low, unsigned high) { stored(to, (uint64_t)high << 32 | low); }
 

@@ -45,6 +45,24 @@ def test_products(rows, cols, tokens, sparsity, monkeypatch):
     check(rows, cols, tokens, sparsity, torch.bfloat16 if tokens % 2 else torch.float16)
 
 
+def every_set():
+    """16 strips: each group of each lane has each set of places in one of them."""
+    row, group = torch.arange(256)[:, None], torch.arange(48)
+    kept = (row // 16 + row * 5 + group * 3 + group // 16) % 16
+    return torch.randn(256, 192) * (kept[:, :, None] >> torch.arange(4) & 1).view(256, 192)
+
+
+def test_every_set_of_places_in_every_lane(monkeypatch):
+    emulate(monkeypatch, bitmap_cuda, 8)
+    dense = every_set().half()
+    values, (bits, pos, sizes) = pack_bitmap(dense)
+    assert torch.equal(bitmap_cuda.dense_of(values, bits, pos, 256, 192), dense)
+    x = torch.eye(192).half()
+    for tokens in x.split(48):  # one column at a time: nothing is added up
+        out = bitmap_cuda.KINDS.run(values, bits, pos, tokens, None, *sizes, 0)
+        assert torch.equal(out, F.linear(tokens, dense))
+
+
 @pytest.mark.parametrize("tokens", [7, 30])
 def test_a_warp_with_many_pieces_looks_ahead_again(tokens, monkeypatch):
     emulate(monkeypatch, bitmap_cuda, 4)

@@ -10,7 +10,7 @@ from gossamer.kernels.bitmap.operators import decode, linear, pack_bitmap
 def test_by_hand():
     dense = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
     values, (bits, pos, sizes) = pack_bitmap(dense)
-    assert (values[1], values[4 * 2]) == (2.0, 3.0) and sizes == (2, 3, 64)  # lanes 0 and 4
+    assert (values[0], values[4 * 2]) == (2.0, 3.0) and sizes == (2, 3, 64)  # single values of lanes 0 and 4
     assert pos.tolist() == [0, 1]
     assert linear(values, bits, pos, torch.ones(1, 3), None, *sizes, 0).tolist() == [[2.0, 3.0]]
 

@@ -10,7 +10,7 @@ from gossamer.kernels.bitmap import plan
     tokens=st.integers(1, plan.TOKENS),
     rows=st.integers(1, 30000),
     cols=st.integers(1, 30000),
-    most=st.integers(0, 32).map(lambda n: 64 * n),
+    most=st.integers(0, 33).map(lambda n: 64 * n),
     capability=st.sampled_from([(8, 0), (8, 9), (9, 0)]),
     weight=st.sampled_from([0, 1]),
 )

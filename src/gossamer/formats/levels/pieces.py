@@ -1,41 +1,50 @@
-"""The level of packed bitmaps: codes of four columns each, and words of two values in the order of tensor cores.
+"""The level of packed bitmaps: codes of four columns each, and values in the order of tensor cores.
 
 A parent is a strip of 16 rows; its columns come in pieces of 128. A group of four neighbours has at most four kept
-values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. A thread
-needs one word of two values of a group and a plane, or nothing:
+values, so a piece is the sum of two planes for ``mma.sp.m16n8k32``, each with at most two values of a group. The
+operand of a thread for a group and a plane is a word of two values. The first plane may have any two places, the
+second one always has places 2 and 3. What is stored of a group:
 
-=======================  =====  ===========  ============
-kept places              words  first plane  second plane
-=======================  =====  ===========  ============
-none                     0
-0, 1 or both             1      0, 1
-0 or 1, and 2 or 3       1      both
-2, 3 or both             1                   2, 3
-three or four            2      0, 1         2, 3
-=======================  =====  ===========  ============
+=======================  ===========  ===============  ============  =====
+kept places              first plane  first, one only  second plane  bytes
+=======================  ===========  ===============  ============  =====
+none                                                                 0
+0, 1 or 2                             the value                      2
+3                                                      2, 3          4
+two                      both                                        4
+0, 2, 3 or 1, 2, 3                    the first value  2, 3          6
+0, 1, 2 or 0, 1, 3       0, 1                          2, 3          8
+all                      0, 1                          2, 3          8
+=======================  ===========  ===============  ============  =====
+
+A single value is loaded as 16 bits, which makes it the first value of a word whose second one is zero. That is why
+place 3 alone needs a word. A third kind of load, for a single value of the second plane, would store 0, 1, 2 in 6
+bytes: 0.015 of the bytes of dense at 50 % and 0.005 at 70 %, for 24 more instructions of 290.
 
 With row = 8 high + low and column = 64 pair + 32 step + 16 upper + 4 t + place in a piece, the group belongs to lane
-4 low + t, which has eight of a pair, in the order (high, step, upper). ``bits`` has 72 words for each piece. The first
+4 low + t, which has eight of a pair, in the order (high, step, upper). ``codes`` has 72 words for each piece. The first
 64 are codes of groups, two words for each lane: one for a pair, with four bits for each of its groups in that order.
 The last eight have a byte for each lane, see below.
 
-Each lane has a stream of words through the groups of a piece. Word n of the 32 columns of streams makes row n of the
-piece, 64 values: no two lanes ever read the same bank of shared memory. Streams differ in length. To need little
-padding, lanes change columns after the first pair: the lane with the longest second pair continues where the
-shortest first pair ended, and so on. A lane's byte is the column in which it continues. ``pos`` holds the row at which
-each piece begins.
+The values of a piece are rows of 64, in 32 columns of two: no two lanes ever read the same bank of shared memory. A
+lane reads two streams in its column: single values from the first row on, and words, of which each takes a row,
+behind them. In the first pair it reads the first halves of the rows of single values, in the second pair the second
+halves. Streams differ in length. To need little padding, lanes change columns after the first pair: each continues
+behind the words of another one. A lane's byte is the column in which it continues (five bits), and how many rows of
+single values its own column has, less one (three bits). There is at least one such row. ``pos`` holds the row at
+which each piece begins.
 
-Bytes of a dense float16 matrix that a random one takes, by the columns of a piece and the number of parts between
-which lanes change columns (without padding: 0.687, 0.587, 0.484, 0.371 and 0.236):
+Bytes of a dense float16 matrix that a random one takes, by how often columns may swap the lane that continues in them
+(``benchmarks/bitmap_bytes.py``). Before, single values took words:
 
 =====================  =====  =====  =====  =====  =====
-columns, parts         50 %   60 %   70 %   80 %   90 %
+swaps                  50 %   60 %   70 %   80 %   90 %
 =====================  =====  =====  =====  =====  =====
-256, 2                 0.716  0.616  0.512  0.399  0.265
-256, 4                 0.722  0.622  0.518  0.405  0.273
-128, 1                 0.830  0.729  0.624  0.509  0.366
-128, 2 (this)          0.731  0.632  0.528  0.414  0.283
-128, 4                 0.746  0.647  0.541  0.428  0.297
+without padding        0.618  0.511  0.405  0.299  0.189
+0                      0.697  0.592  0.483  0.373  0.267
+4                      0.677  0.572  0.463  0.355  0.263
+16 (this)              0.675  0.571  0.461  0.353  0.263
+words only             0.731  0.632  0.528  0.414  0.283
 =====================  =====  =====  =====  =====  =====
 """
 
@@ -54,17 +63,19 @@ WIDTH = 128  # columns of a piece
 PIECE = TILE * WIDTH
 ALIGN = 64  # values of a row: a word for each of 32 lanes
 WORDS = 72  # of a piece
+MOST = PIECE + ALIGN  # values of a piece, with padding: a full one has a row for single values too
 _CODES = 64  # words of codes
 _GROUPS = 16  # of a lane
-#: By what is kept of a group (bit n: place n). Bit 1 is set if more than two are kept, or only places 2 and 3. If it is
-#: not and bit 3 is, bit 0 is the first place and bits 2 and 3 are the second one, as in the hardware's metadata.
-CODES = (0b0000, 0b0001, 0b0101, 0b0100, 0b0010, 0b1000, 0b1001, 0b0011, 0b0110, 0b1100, 0b1101, 0b0111, 0b1010, 0b1011,
-         0b1111, 0b1110)  # fmt: skip
+_SWAPS = 16  # of columns, at most
+#: By what is kept of a group (bit n: place n). If there is a word of the first plane, and its places are not 0 and 1,
+#: the code is the hardware's metadata, two bits for each place. Few instructions decode the others.
+CODES = (0b0000, 0b0111, 0b0101, 0b0100, 0b0110, 0b1000, 0b1001, 0b1010, 0b0010, 0b1100, 0b1101, 0b1011, 0b1110, 0b0011,
+         0b0001, 0b1111)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Pieces(Level):
-    """Any set of positions: four bits for each group of four, and words of two values only where something is kept.
+    """Any set of positions: four bits for each group of four, and 16 or 32 bits only where something is kept.
 
     The coordinate below a strip is ``row * width + column``, for its 16 rows and ``width`` columns.
 
@@ -73,15 +84,15 @@ class Pieces(Level):
     >>> import torch
     >>> level = Pieces()
     >>> arrays, position, n = level.pack(torch.tensor([0, 0]), torch.tensor([3, 128 * 8 + 5]), 1, 16 * 128)
-    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 0 has column 3 of row 0; lane 1 column 5 of row 8
-    ([0, 1], [1, 3], 64)
-    >>> [hex(word) for word in arrays["bits"][:2]]
-    ['0x6', '0x0']
+    >>> arrays["pos"].tolist(), position.tolist(), n  # lane 0 has a word, after a row of which lane 1 has a value
+    ([0, 2], [65, 2], 128)
+    >>> [hex(word) for word in arrays["codes"][:3]]
+    ['0x2', '0x0', '0x50000']
     """
 
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "bits")
-    types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "bits": (torch.int32,)}
-    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 2048) + 1", "bits": "parents * (size / 2048) * 72"}
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "codes")
+    types: ClassVar[dict[str, tuple[torch.dtype, ...]]] = {"pos": (torch.int32,), "codes": (torch.int32,)}
+    lengths: ClassVar[dict[str, str]] = {"pos": "parents * (size / 2048) + 1", "codes": "parents * (size / 2048) * 72"}
 
     @property
     def ordered(self) -> bool:
@@ -100,14 +111,14 @@ class Pieces(Level):
         groups = _groups(flags)
         streams = _streams(groups)
         pos = _starts(streams.rows)
-        return {"pos": pos, "bits": _words(groups, streams.change)}, streams.position(key, pos), int(pos[-1]) * ALIGN
+        return {"pos": pos, "codes": _words(groups, streams.change)}, streams.position(key, pos), int(pos[-1]) * ALIGN
 
     def unpack(self, arrays: Arrays, parents: int, size: int, device: torch.device) -> Unpacked:
         width = size // TILE
-        pos, (groups, change) = arrays["pos"], _unpacked(arrays["bits"])
+        pos, (groups, change) = arrays["pos"], _unpacked(arrays["codes"])
         bit = torch.arange(4, dtype=torch.uint8, device=device)
         key = (groups.view(-1, 1) >> bit & 1).view(-1).nonzero().view(-1)
-        position = _streams(groups, change).position(key, pos)
+        position = _streams(groups, change % 32).position(key, pos)
         piece, (row, col) = key // PIECE, _row_and_col(key % PIECE)
         across = max(width // WIDTH, 1)
         places = int(pos[-1]) * ALIGN
@@ -121,66 +132,102 @@ class Pieces(Level):
         return parent, coord, valid
 
     def check(self, arrays: Arrays, parents: int, size: int) -> None:
-        groups, change = _unpacked(arrays["bits"])
+        groups, change = _unpacked(arrays["codes"])
         lanes = torch.arange(32, dtype=torch.uint8, device=change.device)
-        require(bool((change.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
-        rows = _streams(groups, change).rows
-        require(bool((arrays["pos"] == _starts(rows)).all()), "pos does not agree with the bits of each piece")
+        continued = change % 32
+        require(bool((continued.sort(1).values == lanes).all()), "the last eight words of a piece are no permutation")
+        streams = _streams(groups, continued)
+        require(
+            bool((streams.change == change).all()), "rows of single values do not agree with the codes of each piece"
+        )
+        require(bool((arrays["pos"] == _starts(streams.rows)).all()), "pos does not agree with the codes of each piece")
 
     def positions(self, arrays: Arrays, parents: int, size: int) -> int:
         return int(arrays["pos"][-1]) * ALIGN
 
 
 class _Streams(NamedTuple):
-    """Where the words of each group are, [pieces, groups, lanes]."""
+    """Where the values of each group are, [pieces, groups, lanes]."""
 
     groups: Tensor  # what is kept, four bits
     row: Tensor  # of the first word
+    single: Tensor  # row of the single value
     column: Tensor
-    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair
+    change: Tensor  # [pieces, lanes]: where lanes continue after the first pair, and the rows before the words
     rows: Tensor  # of each piece
 
     def position(self, key: Tensor, pos: Tensor) -> Tensor:
         """Where the values of these positions are, given by their number in the order of the groups."""
         group = key // 4
         slot = _table(key.device).slot[self.groups.view(-1)[group].long(), key % 4]
-        row = self.row.view(-1)[group] + slot // 2 + pos[key // PIECE].long()
-        return row * ALIGN + self.column.view(-1)[group] * 2 + slot % 2
+        single, pair = slot < 0, key // (PIECE // 2) % 2
+        row = torch.where(single, self.single.view(-1)[group], self.row.view(-1)[group] + slot // 2)
+        row += pos[key // PIECE].long()
+        return row * ALIGN + self.column.view(-1)[group] * 2 + torch.where(single, pair, slot % 2)
 
 
 def _streams(groups: Tensor, change: Tensor | None = None) -> _Streams:
     """Follow the streams of all lanes; ``change``: where they continue, if that is decided."""
-    words = _table(groups.device).words[groups.long()].view(-1, 2, _GROUPS // 2, 32)
-    row = words.cumsum(2) - words
-    length = words.sum(2)
+    table = _table(groups.device)
+    words, singles = (kind[groups.long()].view(-1, 2, _GROUPS // 2, 32) for kind in (table.words, table.singles))
+    row, single = words.cumsum(2) - words, singles.cumsum(2) - singles
+    length, number = words.sum(2), singles.sum(2)
     if change is None:
-        change = _change(length)
-    start = length[:, 0].gather(1, change.long())
-    row[:, 1] += start[:, None]
-    ends = torch.cat([length[:, 0], start + length[:, 1]], 1)
+        change = _change(length, number)
+    change = change.long()
     lanes = torch.arange(32, device=groups.device).expand_as(change)
-    column = torch.stack([lanes, change.long()], 1)[:, :, None].expand_as(row).reshape(groups.shape)
-    return _Streams(groups, row.view(groups.shape), column, change, ends.amax(1))
+    column = torch.stack([lanes, change], 1)
+    before = number[:, 0].scatter_reduce(1, change, number[:, 1], "amax").clamp_(1)  # rows of single values
+    start = torch.stack([before, (before + length[:, 0]).gather(1, change)], 1)
+    rows = (start + length).amax((1, 2))
+    kept = (change + (before - 1) * 32).to(torch.uint8)
+    column, row = column[:, :, None].expand_as(row), row + start[:, :, None]
+    row, single, column = (each.reshape(groups.shape) for each in (row, single, column))
+    return _Streams(groups, row, single, column, kept, rows)
 
 
-def _change(length: Tensor) -> Tensor:
-    """Let the lane with the longest second pair continue where the shortest first pair ended, and so on.
+def _change(length: Tensor, number: Tensor) -> Tensor:
+    """Decide in which column each lane continues, so that the fullest column has few rows.
+
+    First the lane with the longest second pair continues where the shortest first pair ended, and so on. Then the
+    fullest column swaps its second pair with the column that helps most, until none helps or this was done 32 times.
 
     Examples
     --------
-    >>> _change(torch.tensor([[[4, 1, 3], [2, 5, 9]]])).tolist()  # columns of four, one and three words
+    >>> words, singles = torch.tensor([[[4, 1, 3], [2, 5, 9]]]), torch.zeros(1, 2, 3, dtype=torch.int64)
+    >>> _change(words, singles).tolist()  # columns of four, one and three words
     [[0, 2, 1]]
     """
-    shortest = length[:, 0].argsort(dim=1, stable=True)
-    longest = length[:, 1].argsort(dim=1, stable=True, descending=True)
-    return torch.empty_like(shortest).scatter_(1, longest, shortest).to(torch.uint8)
+    size = 2 * length + number
+    shortest = size[:, 0].argsort(dim=1, stable=True)
+    longest = size[:, 1].argsort(dim=1, stable=True, descending=True)
+    lane = torch.empty_like(shortest).scatter_(1, shortest, longest)  # that continues in each column
+    for _ in range(_SWAPS):
+        words, singles = length[:, 1].gather(1, lane), number[:, 1].gather(1, lane)
+        most, full = _rows(length[:, 0], number[:, 0], words, singles).max(1, keepdim=True)
+        here = _rows(length[:, 0].gather(1, full), number[:, 0].gather(1, full), words, singles)
+        there = _rows(length[:, 0], number[:, 0], words.gather(1, full), singles.gather(1, full))
+        best, other = torch.maximum(here, there).min(1, keepdim=True)
+        other = torch.where(best < most, other, full)
+        if bool((other == full).all()):
+            break
+        swapped = torch.cat([lane.gather(1, other), lane.gather(1, full)], 1)
+        lane = lane.scatter(1, torch.cat([full, other], 1), swapped)
+    columns = torch.arange(lane.shape[1], device=lane.device).expand_as(lane)
+    return torch.empty_like(lane).scatter_(1, lane, columns)
+
+
+def _rows(words: Tensor, singles: Tensor, words1: Tensor, singles1: Tensor) -> Tensor:
+    """Rows of a column, by what the first and the second pair have in it."""
+    return words + words1 + torch.maximum(singles, singles1).clamp(1)
 
 
 class _Table(NamedTuple):
     """By what is kept of a group."""
 
     words: Tensor  # [16]
-    slot: Tensor  # [16, 4]: where the value of each place is, in values after the first word
+    singles: Tensor  # [16]
+    slot: Tensor  # [16, 4]: where the value of each place is, in values after the first word; -1: a single value
     code: Tensor  # [16]
     kept: Tensor  # [16], by code
 
@@ -191,18 +238,26 @@ def _table(device: torch.device) -> _Table:
     Examples
     --------
     >>> table = _table(torch.device("cpu"))
-    >>> [(int(table.words[kept]), table.slot[kept].tolist()) for kept in (0b1101, 0b1100, 0b0010, 0b1001)]
-    [(2, [0, 1, 2, 3]), (1, [0, 1, 0, 1]), (1, [0, 1, 0, 1]), (1, [0, 0, 1, 1])]
+    >>> [(int(table.words[kept]), table.slot[kept].tolist()) for kept in (0b1111, 0b1101, 0b0010, 0b1001)]
+    [(2, [0, 1, 2, 3]), (1, [-1, 0, 0, 1]), (0, [0, -1, 0, 0]), (1, [0, 0, 0, 1])]
     """
-    words, slot = [], []
+    words, singles, slots = [], [], []
     for kept in range(16):
-        both = kept.bit_count() > 2
-        words.append(2 if both else int(kept > 0))
-        across = kept & 3 and kept & 12
-        slot.append([0, 1, 2, 3] if both else [0, 0, 1, 1] if across else [0, 1, 0, 1])
+        places = [place for place in range(4) if kept >> place & 1]
+        single = places[:1] if kept in (0b0001, 0b0010, 0b0100, 0b1101, 0b1110) else []
+        rest = places[len(single) :]
+        slot = [0] * 4
+        for n, place in enumerate(rest):
+            slot[place] = place if len(rest) > 2 else 1 if rest == [3] else n
+        for place in single:
+            slot[place] = -1
+        words.append(-(-len(rest) // 2))
+        singles.append(len(single))
+        slots.append(slot)
     code = torch.tensor(CODES, dtype=torch.uint8, device=device)
     kept_of = code.long().argsort().to(torch.uint8)
-    return _Table(torch.tensor(words, device=device), torch.tensor(slot, device=device), code, kept_of)
+    words_of, singles_of, slot_of = (torch.tensor(each, device=device) for each in (words, singles, slots))
+    return _Table(words_of, singles_of, slot_of, code, kept_of)
 
 
 def _starts(rows: Tensor) -> Tensor:
@@ -235,7 +290,7 @@ def _shifts(device: torch.device) -> Tensor:
 
 
 def _words(groups: Tensor, change: Tensor) -> Tensor:
-    """The words of pieces: two of codes for each lane, then the columns in which lanes continue."""
+    """The words of pieces: two of codes for each lane, then a byte for each."""
     codes = _table(groups.device).code[groups.long()].int().view(-1, 2, 8, 32)
     words = (codes << _shifts(groups.device)).sum(2, dtype=torch.int32).transpose(1, 2)
     return torch.cat([words.reshape(-1, _CODES), change.contiguous().view(torch.int32)], 1).view(-1)

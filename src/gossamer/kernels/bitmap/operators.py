@@ -36,7 +36,7 @@ class Bitmap(NamedTuple):
 
 def bitmap_of(structure: Structure) -> Bitmap:
     """Return what the operator takes, of a structure in packed bitmaps."""
-    bits, pos = structure.arrays["bits1"], structure.arrays["pos1"]
+    bits, pos = structure.arrays["codes1"], structure.arrays["pos1"]
     rows, cols = structure.format.group_sizes(structure.shape)
     most = structure.cached("most", lambda: int(pos.diff().max()) * ALIGN if pos.numel() > 1 else 0)
     return Bitmap(bits, pos, (rows, cols, most))
@@ -49,7 +49,7 @@ def pack_bitmap(dense: Tensor) -> tuple[Tensor, Bitmap]:
     --------
     >>> import torch
     >>> values, (bits, pos, sizes) = pack_bitmap(torch.eye(3))
-    >>> values[[0, 9, 16]], sizes  # of lanes 0, 4 and 8
+    >>> values[[0, 8, 16]], sizes  # of lanes 0, 4 and 8
     (tensor([1., 1., 1.]), (3, 3, 64))
     """
     keys = dense.reshape(-1).nonzero().view(-1)
@@ -62,7 +62,7 @@ def pack_bitmap(dense: Tensor) -> tuple[Tensor, Bitmap]:
 def decode(values: Tensor, bits: Tensor, pos: Tensor, rows: int, cols: int) -> Tensor:
     """Return the dense matrix, by torch's own operators on any device."""
     format = PackedBitmap()
-    coords, valid = Structure(format, (rows, cols), {"bits1": bits, "pos1": pos}, bits.device).positions()
+    coords, valid = Structure(format, (rows, cols), {"codes1": bits, "pos1": pos}, bits.device).positions()
     keys = ravel(format.from_levels(coords, (rows, cols)), (rows, cols))
     if valid is not None:
         keys, values = keys[valid], values[valid]

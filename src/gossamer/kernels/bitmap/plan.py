@@ -13,7 +13,7 @@ WARPS = 16  # of a block, at most
 FLIGHT = 64 * 1024  # bytes of pieces that a block has on their way, if there is room
 TEAM_COST = 0.15  # how much longer a piece takes when the number of warps that share x is doubled
 
-_BITS = {0: 288, 1: 384}  # bytes of a piece's codes: values of 16 bits, and of e4m3
+_BITS = {0: 416, 1: 384}  # bytes of a slot before the values of 16 bits (codes and zeros), or e4m3 (codes)
 _OTHERS = 99 * 1024  # bytes of shared memory that every GPU from 8.0 on lets a block have
 _SUMS = 128  # registers of a thread for sums, at most
 _WORKING = 72  # registers of a thread for everything else

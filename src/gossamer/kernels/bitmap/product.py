@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gossamer.formats import PackedBitmap, Structure
-from gossamer.formats.levels.pieces import PIECE
+from gossamer.formats.levels.pieces import MOST
 from gossamer.kernels.bitmap import cuda as cuda  # the GPU's part of the operator
 from gossamer.kernels.bitmap.operators import bitmap_of, decode
 from gossamer.kernels.decoded import DecodedProduct
@@ -23,7 +23,7 @@ class BitmapProduct(DecodedProduct):
     def __init__(self, structure: Structure, transpose: bool) -> None:
         super().__init__(structure, transpose)
         if torch.compiler.is_compiling():  # numbers of values are not known in a trace: a full piece is the largest
-            self.bits, self.pos, most = structure.arrays["bits1"], structure.arrays["pos1"], PIECE
+            self.bits, self.pos, most = structure.arrays["codes1"], structure.arrays["pos1"], MOST
         else:
             self.bits, self.pos, (_, _, most) = bitmap_of(structure)
         self.sizes = self.rows, self.cols, most

@@ -1,22 +1,33 @@
 // y = act(x W' + bias) for a weight of any pattern, stored as codes and packed words, and up to 8 NT tokens: two planes of 2:4
 // on sparse tensor cores.
 //
-// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of words (formats/levels/pieces.py). A
+// A piece is 16 rows x 128 columns: 288 bytes of codes, and 128 bytes for each row of values (formats/levels/pieces.py). A
 // strip is 16 rows. Strips are divided evenly among the blocks; a cluster of blocks shares the columns, and KW / TEAM teams
 // of warps take every (KW / TEAM)-th piece. A team shares 128 columns of x, brought XS times ahead; each of its warps
 // multiplies HIGH strips one after the other, with SLOTS pieces of its own on their way. It loads words straight into the
 // registers (bitmap_decode.cuh), asks for the next piece, and multiplies both planes by mma.sp.m16n8k32. Sums are added in a
 // fixed order.
 //
-// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 86, 74, 62, 49, 33 MB; 20.0, 17.3, 14.4, 11.3, 7.7 us at 4.3 TB/s.
-// For 8 tokens a warp takes 280 instructions for a piece, of which 190 decode and 50 ask for the next one: 61000 for each
-// processor, 8.7 us at four instructions a cycle. It takes 54 cycles of shared memory: 6.7 us; copying takes another 3 to
-// 1 us. 896 strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy.
+// Floors on an H200, 14336 x 4096 at 50 / 60 / 70 / 80 / 90 %: 79, 67, 54, 42, 31 MB; 18.5, 15.6, 12.6, 9.7, 7.2 us at 4.3 TB/s.
+// The loop has 292 instructions for a piece and 8 tokens (nvcc 13.0, SASS), 307 for 16: 63000 for each processor, 9.0 us at four
+// instructions a cycle. A piece takes 52 cycles of shared memory (8 tokens; x stays in registers for all strips of a warp). 896
+// strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy. Each block reads all of x: 9 MB of L2
+// for 8 tokens and 17 MB for 16. Not yet timed on a GPU.
 //
+// Before, with a word for each single value, the loop had 277 and 283 instructions by the same count and 86, 74, 62, 49, 33 MB.
 // Measured for 8 tokens, 14336 x 4096, at 50 / 60 / 70 / 80 / 90 %: 24.2, 21.8, 19.1, 15.7, 15.0 us, and without products 23.2,
-// 20.5, 18.0, 15.0, 10.9: the copies are the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
+// 20.5, 18.0, 15.0, 10.9: the copies were the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
 // than 1 %: products before the next piece is asked for, one chain of sums for both planes, codes by cp.async, no fence. Slower:
 // 8 warps (18.6 us at 90 %), teams of 2 (16.7), clusters of 2 (30 to 39).
+//
+// Counted for single values of 16 bits (instructions of the loop for a piece, 8 tokens):
+//   predicates for three loads of a group, zeros before them    359
+//   a row of zeros for single values that there are not         327; then a word replaces what was loaded
+//   six tests and their shift in one instruction (R2P)          355: ptxas does it only for the lowest byte
+//   no shifts, x in registers                                   320
+//   elect.sync instead of lane == 0: no loops around copies     311
+//   logic in lop3.b32, no recomputed masks                      292 (this); 291 with one sum for both planes
+//   the former layout with all that                             247
 //
 // Before, in another run (cuBLAS: 32.3 us), at 50 / 70 / 80 / 90 %, with pieces of 256 columns, whose places were loaded one piece
 // ahead, and loads that each moved the address of the next one (cuBLAS: 32.3 us):
@@ -30,17 +41,26 @@
 //
 // WEIGHT 1: e4m3 in two planes, of which the first one is stored for all groups (bitmap_planes.cuh). A piece has 384 bytes of
 // codes, 1024 of the first plane and two for each group of the second one: 50, 46, 43, 41, 41 MB at 50 / 60 / 70 / 80 / 90 %,
-// 11.6 to 9.5 us. For 8 tokens a warp takes 200 instructions for a piece (ptxas 13.0), of which 130 decode: 6.2 us at four
-// instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
+// 11.6 to 9.5 us. For 8 tokens a warp takes 207 instructions for a piece (nvcc 13.0, SASS; 220 when timed), of which 130 decode:
+// 6.4 us at four instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
 //
 // Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
-// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. On sm_80: cp.async for all copies, no clusters, TEAM is 1.
+// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. For measurements: SPLIT (sums of their own for the
+// second plane), HOLD_X (x stays in registers for all strips), COPIES_ONLY (nothing is multiplied).
+// On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #ifndef WEIGHT
 #define WEIGHT 0
+#endif
+#ifndef SPLIT
+#define SPLIT (NT <= 2)
+#endif
+#ifndef HOLD_X
+#define HOLD_X (NT <= 2 && NT * HIGH <= 8)
 #endif
 #if WEIGHT
 #define HALF_PRODUCTS
 #include "bitmap_planes.cuh"
+constexpr int ZEROS = 0;
 #else
 #include "bitmap_decode.cuh"
 #endif
@@ -63,7 +83,7 @@ struct Problem {
   const float* token_scale;
   int rows, k, tokens, steps;
   int ldx, ldy;            // bytes from one token to the next
-  int slot;                // bytes of a slot: codes, and the most words of a piece
+  int slot;                // bytes of a slot: codes, a row of zeros, and the most words of a piece
 };
 
 struct alignas(64) Map {  // of x, for the copy engine
@@ -90,7 +110,8 @@ struct Stream {
   __device__ __forceinline__ unsigned x_free(int slot) const { return x_bar(XS + slot); }
   __device__ __forceinline__ bool leads() const { return warp % TEAM == 0; }
 
-  __device__ __forceinline__ void init_bars() const {
+  __device__ __forceinline__ void init() const {
+    for (int i = 0; ZEROS && i < SLOTS; ++i) sts32(bits(i) + PIECE_BITS + lane * 4, 0);
 #if __CUDA_ARCH__ >= 900
     if (lane == 0) {
       for (int i = 0; i < SLOTS; ++i) init_bar(bar(i), 1);
@@ -101,6 +122,8 @@ struct Stream {
       __syncthreads();
     else
       __syncwarp();
+#else
+    __syncwarp();
 #endif
   }
 
@@ -120,18 +143,18 @@ struct Stream {
     if (asked < count) {
       const int wanted = __shfl_sync(0xffffffff, piece, asked - looked);
       const int from = __shfl_sync(0xffffffff, this->from, asked - looked), to = __shfl_sync(0xffffffff, this->to, asked - looked);
-      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS);  // more than there is room for is not read
+      const int bytes = min((to - from) * ROW, p.slot - PIECE_BITS - ZEROS);  // more than there is room for is not read
       const char* const bits_at = p.bits + (long long)wanted * PIECE_BITS;
       const char* const values_at = p.values + (long long)from * ROW;
 #if __CUDA_ARCH__ >= 900
-      if (lane == 0) {
+      if (elected()) {
         expect_tx(bar(slot), PIECE_BITS + bytes);
         bulk_copy(bits(slot), bits_at, PIECE_BITS, bar(slot));
-        if (bytes) bulk_copy(bits(slot) + PIECE_BITS, values_at, bytes, bar(slot));
+        if (bytes) bulk_copy(bits(slot) + PIECE_BITS + ZEROS, values_at, bytes, bar(slot));
       }
 #else
       for (int i = lane * 16; i < PIECE_BITS; i += 512) copy16<true>(bits(slot) + i, bits_at + i, 16);
-      for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + i, values_at + i, 16);
+      for (int i = lane * 16; i < bytes; i += 512) copy16<true>(bits(slot) + PIECE_BITS + ZEROS + i, values_at + i, 16);
 #endif
       ++asked;
     }
@@ -199,16 +222,44 @@ struct Stream {
   }
 };
 
+// 128 columns of x, as operands. With few sums they stay in registers for all strips.
+struct Columns {
+#if HOLD_X
+  unsigned held[2][NT][2][4];
+#endif
+  unsigned at;
+
+  __device__ __forceinline__ Columns(unsigned x, int lane) : at(x + (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4)) {
+#if HOLD_X
+#pragma unroll
+    for (int i = 0; i < 2 * NT; ++i) read(held[i / NT][i % NT], i / NT, i % NT);
+#endif
+  }
+
+  __device__ __forceinline__ void read(unsigned (&b)[2][4], int pair, int tile) const {
+    ldmatrix(b[0], at + pair * BOX + tile * 1024);
+    ldmatrix(b[1], (at ^ 64) + pair * BOX + tile * 1024);
+  }
+
+  __device__ __forceinline__ void load(unsigned (&b)[2][4], int pair, int tile) const {
+#if HOLD_X
+#pragma unroll
+    for (int i = 0; i < 8; ++i) b[i / 4][i % 4] = held[pair][tile][i / 4][i % 4];
+#else
+    read(b, pair, tile);
+#endif
+  }
+};
+
 // Half of a piece, 64 columns, in registers.
 struct Pair {
   unsigned a[2][2][4], meta;  // by step and plane
 
-  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], unsigned x) const {
+  __device__ __forceinline__ void multiply(float (&sum)[NT][4], float (&second)[NT][4], const Columns& x, int pair) const {
 #pragma unroll
     for (int tile = 0; tile < NT; ++tile) {
       unsigned b[2][4];
-      ldmatrix(b[0], x + tile * 1024);
-      ldmatrix(b[1], (x ^ 64) + tile * 1024);
+      x.load(b, pair, tile);
       mma_sp<0>(sum[tile], words(a[0][0]), b[0], meta);
       mma_sp<0>(second[tile], words(a[0][1]), b[0], SECOND);
       mma_sp<1>(sum[tile], words(a[1][0]), b[1], meta);
@@ -224,14 +275,15 @@ struct Pair {
 typedef Exchange Decoder;
 
 __device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Exchange& exchange, unsigned bits, unsigned lane) {
-  const uint2 codes = lds64(bits + lane * 8);
-  const int next = lds8(bits + 256 + lane);
-  unsigned at = bits + PIECE_BITS + lane * 4;
-  decode(left.a, at, codes.x);
-  left.meta = exchange(metadata(codes.x));
-  at = __shfl_sync(0xffffffff, at, next);
-  decode(right.a, at, codes.y);
-  right.meta = exchange(metadata(codes.y));
+  const uint2 two = lds64(bits + lane * 8);
+  const unsigned next = lds8(bits + 256 + lane), begin = bits + PIECE_BITS;
+  const Codes codes(two.x), more(two.y);
+  unsigned at = begin + ROW + lane * 4 + (next >> 5) * ROW;
+  decode(left.a, at, begin + lane * 4, codes);
+  left.meta = exchange(codes.meta);
+  at = __shfl_sync(0xffffffff, at, next & 31);
+  decode(right.a, at, begin + (next & 31) * 4 + 2, more);
+  right.meta = exchange(more.meta);
 }
 #else
 struct Decoder {
@@ -246,21 +298,23 @@ __device__ __forceinline__ void load_piece(Pair& left, Pair& right, const Decode
 }
 #endif
 
-__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, unsigned x) {
-  const unsigned lane = w.lane;
-  x += (lane & 7) * 128 + ((lane >> 3 ^ lane & 7) << 4);
-#if NT <= 2
+__device__ __forceinline__ void multiply_piece(float (&sum)[NT][4], Stream& w, const Decoder& decoder, int slot, const Columns& x) {
+#if SPLIT
   float second[NT][4] = {};  // of the second plane: no product waits for one of the other plane
 #else
   float(&second)[NT][4] = sum;
 #endif
+#ifdef COPIES_ONLY
+  w.done(), w.fetch(slot);
+  return;
+#endif
   Pair left, right;
-  load_piece(left, right, decoder, w.bits(slot), lane);
+  load_piece(left, right, decoder, w.bits(slot), w.lane);
   w.done();  // the piece is in registers: the next one is asked for before the products
   w.fetch(slot);
-  left.multiply(sum, second, x);
-  right.multiply(sum, second, x + BOX);
-#if NT <= 2
+  left.multiply(sum, second, x, 0);
+  right.multiply(sum, second, x, 1);
+#if SPLIT
 #pragma unroll
   for (int i = 0; i < NT * 4; ++i) sum[i / 4][i % 4] += second[i / 4][i % 4];
 #endif
@@ -302,7 +356,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   const int first = (int)((long long)all * group / groups), strips = (int)((long long)all * (group + 1) / groups);
   const int part = warp % TEAM * HIGH;  // of the strips at once: where this warp's begin
   Stream w{p, map, smem, (unsigned)warp, (unsigned)lane, begin, end, first + part, strips, first, begin, 0};
-  w.init_bars();
+  w.init();
 #if WEIGHT  // the kernel before this one makes x, and began after all before it had ended: W is asked for meanwhile
   let_the_next_kernel_start();
 #else
@@ -331,11 +385,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     for (int step = begin; step < end; step += TEAMS) {
       if (w.asked - w.looked > 32 - HIGH) w.look_ahead();
       w.x_arrived(x_slot, x_phase);
+      const Columns x(w.x(x_slot), lane);
 #pragma unroll
       for (int strip = 0; strip < HIGH; ++strip) {
         if (strip0 + part + strip >= strips) break;
         w.arrived(slot, phase);
-        multiply_piece(sum[strip], w, decoder, slot, w.x(x_slot));
+        multiply_piece(sum[strip], w, decoder, slot, x);
         if (++slot == SLOTS) slot = 0, phase ^= 1;
       }
       w.x_done(x_slot, x_phase);

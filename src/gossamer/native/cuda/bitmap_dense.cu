@@ -4,23 +4,33 @@
 // Floor: the bytes of the bitmap, and those of the dense matrix: 47 us for 14336 x 4096 at 50 % on an H200.
 #include "numbers.cuh"
 
-constexpr u64 KEPT = 0xefa9dc65b8237410;  // by code, four bits each: which places of a group are kept
-constexpr int WORDS = 72;                // of a piece: codes, and the columns that lanes go on in
+constexpr u64 KEPT = 0xfca9b7651423d8e0;  // by code, four bits each: which places of a group are kept
+constexpr int WORDS = 72;                // of a piece: codes, the columns that lanes go on in, and rows of single values
+constexpr unsigned SINGLE = 0x6016;      // by what is kept: is the first value a single one?
+
+// Where a lane reads next: rows of words, and of single values.
+struct Reader {
+  int word, single;
+};
 
 // The next group of a lane: zeros where nothing is kept.
 struct Group {
   Element value[4] = {};
 
-  __device__ __forceinline__ Group(const Element* words, int& row, int code) {
-    const int kept = int(KEPT >> 4 * code) & 15, low = kept & 3, high = kept >> 2;
-    const bool all = __popc(unsigned(kept)) > 2, both = low && high;
+  // `column`: of the lane, in rows of 64 values. `pair`: which half of a row of single values.
+  __device__ __forceinline__ Group(const Element* column, Reader& at, int pair, int code) {
+    const int kept = int(KEPT >> 4 * code) & 15, single = SINGLE >> kept & 1, first = single ? kept & -kept : 0;
+    const int rest = kept & ~first, count = __popc(unsigned(rest));
+    int n = 0;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      if (!(kept >> i & 1)) continue;
-      const int slot = all ? i : both ? i / 2 : i % 2;
-      value[i] = words[(row + slot / 2) * 64 + slot % 2];
+      if (first >> i & 1) value[i] = column[at.single * 64 + pair];
+      if (!(rest >> i & 1)) continue;
+      const int slot = count > 2 ? i : rest == 8 ? 1 : n;
+      value[i] = column[(at.word + slot / 2) * 64 + slot % 2];
+      n++;
     }
-    row += all ? 2 : kept > 0;
+    at.word += (count + 1) / 2, at.single += single;
   }
 };
 
@@ -31,11 +41,13 @@ bitmap_dense(const Element* values, const u32* bits, const int* pos, Element* de
   const i64 step = i64(blockIdx.x) * 4 + threadIdx.x / 32, piece = i64(blockIdx.y) * steps + step;
   if (step >= steps) return;
   const u32* codes = bits + piece * WORDS;
-  const int next = codes[64 + lane / 4] >> lane % 4 * 8 & 31;
-  int column = lane, at = 0;
+  const int change = codes[64 + lane / 4] >> lane % 4 * 8 & 255, next = change & 31;
+  int column = lane;
+  Reader at{(change >> 5) + 1, 0};
   for (int n = 0; n < 16; n++) {  // pair, high, step, upper
-    if (n == 8) at = __shfl_sync(0xffffffff, at, next), column = next;
-    const Group group(values + i64(pos[piece]) * 64 + column * 2, at, codes[lane * 2 + n / 8] >> 4 * (n % 8) & 15);
+    if (n == 8) at = {__shfl_sync(0xffffffff, at.word, next), 0}, column = next;
+    const int code = codes[lane * 2 + n / 8] >> 4 * (n % 8) & 15;
+    const Group group(values + i64(pos[piece]) * 64 + column * 2, at, n / 8, code);
     const i64 row = i64(blockIdx.y) * 16 + n / 4 % 2 * 8 + lane / 4, col = step * 128 + n / 8 * 64 + n % 4 * 16 + t * 4;
 #pragma unroll
     for (int i = 0; i < 4; i++)

@@ -146,6 +146,7 @@ __device__ __forceinline__ void more_registers() {
 }
 
 // The compiler takes a value as it is now, and does not compute it again or early.
+__device__ __forceinline__ void settle(unsigned& number) { asm volatile("" : "+r"(number)); }
 __device__ __forceinline__ void settle(const char*& pointer) { asm volatile("" : "+l"(pointer)); }
 __device__ __forceinline__ void settle(const char*& pointer, unsigned& number) { asm volatile("" : "+l"(pointer), "+r"(number)); }
 
@@ -185,6 +186,21 @@ __device__ __forceinline__ uint2 lds64(unsigned at) {
   return v;
 }
 
+// A lane that is chosen by the hardware: the compiler then knows that it is one, and makes no loop over lanes for a copy.
+__device__ __forceinline__ bool elected() {
+  unsigned is;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}\n" : "=r"(is));
+  return is;
+}
+
+// Any function of three bits, by its table: bit 4 a + 2 b + c.
+template <int TABLE>
+__device__ __forceinline__ unsigned logic(unsigned a, unsigned b, unsigned c) {
+  unsigned r;
+  asm("lop3.b32 %0, %1, %2, %3, %4;" : "=r"(r) : "r"(a), "r"(b), "r"(c), "n"(TABLE));
+  return r;
+}
+
 __device__ __forceinline__ unsigned lds32(unsigned at) {
   unsigned v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at) : "memory");
@@ -199,6 +215,15 @@ __device__ __forceinline__ unsigned word_if(unsigned at, unsigned word, unsigned
     "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %2, %3;\nsetp.ne.u32 p, t, 0;\nmov.b32 %0, 0;\n"
     "@p ld.shared.u32 %0, [%1 + %4];\n}\n" : "=&r"(v) : "r"(at), "r"(word), "r"(bits), "n"(OFFSET) : "memory");
   return v;
+}
+
+// The word `OFFSET` bytes after `at` if `word` has any of `bits`; else `other`.
+template <int OFFSET>
+__device__ __forceinline__ unsigned word_or(unsigned other, unsigned at, unsigned word, unsigned bits) {
+  asm volatile(
+    "{\n.reg .pred p;\n.reg .b32 t;\nand.b32 t, %2, %3;\nsetp.ne.u32 p, t, 0;\n@p ld.shared.u32 %0, [%1 + %4];\n}\n"
+    : "+r"(other) : "r"(at), "r"(word), "r"(bits), "n"(OFFSET) : "memory");
+  return other;
 }
 
 // The 16 bits at `at` if `word` has any of `bits`; else zero.
@@ -269,6 +294,10 @@ __device__ __forceinline__ unsigned turn(unsigned w) {
   unsigned r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(w));
   return r;
+}
+
+__device__ __forceinline__ void sts32(unsigned at, unsigned v) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory");
 }
 
 __device__ __forceinline__ void sts16(unsigned at, unsigned low) {
