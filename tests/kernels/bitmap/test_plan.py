@@ -11,7 +11,7 @@ from gossamer.kernels.bitmap import plan
     rows=st.integers(1, 30000),
     cols=st.integers(1, 30000),
     most=st.integers(0, 33).map(lambda n: 64 * n),
-    capability=st.sampled_from([(8, 0), (8, 9), (9, 0)]),
+    capability=st.sampled_from([(8, 0), (8, 9), (9, 0), (10, 0), (12, 0)]),
     weight=st.sampled_from([0, 1]),
 )
 def test_fits(tokens, rows, cols, most, capability, weight):
@@ -20,10 +20,10 @@ def test_fits(tokens, rows, cols, most, capability, weight):
     launch = plan.product(tokens, rows, cols, most, capability, 0, 0, 132, weight)
     macros = launch.macros
     assert macros.get("WEIGHT", 0) == weight
-    assert launch.shared <= (232448 if capability == (9, 0) else 101376)
+    assert launch.shared <= (232448 if capability in ((9, 0), (10, 0)) else 101376)
     assert 32 <= launch.threads == 32 * macros["KW"] <= 512 and 1 <= macros["SETS"] <= macros["KW"]
     assert launch.grid[0] % macros["CLUSTER"] == 0 and 0 < launch.grid[0] <= 132 and macros["NT"] * 8 >= tokens
-    assert macros["CLUSTER"] == 1 or capability == (9, 0)
+    assert macros["CLUSTER"] == 1 or capability >= (9, 0)
     strips, each = -(-rows // 16), macros["HIGH"] * macros["TEAM"]
     assert macros["ONCE"] == (each >= -(-strips // (launch.grid[0] // macros["CLUSTER"])))
 
@@ -38,4 +38,4 @@ def test_a_warp_has_few_pieces_and_x_comes_ahead():
 
 def test_nothing_fits():
     made = plan.divided(14336, 1, 8, 132, 1)
-    assert plan.memory_of(8, 100_000, False, made, 32) is None
+    assert plan.memory_of(8, 100_000, 101376, made, 32) is None

@@ -48,17 +48,18 @@ def product(
     ``weight``: 0 for values of 16 bits, 1 for e4m3. ``most``: values of a piece, the largest number.
     """
     new, slot = capability >= (9, 0), slot_bytes(most, weight)
+    room = SHARED if capability[0] in (9, 10) else _OTHERS  # a GPU for desktops has less than half
     eights = next(n for n in (1, 2, 4, 8) if n * 8 >= tokens)
     cluster = clusters(rows, cols, processors) if new else 1
     found = []
     for team in (1, 2, 4) if new else (1,):
         made = divided(rows, cluster, eights, processors, team)
         steps = -(-cols // (WIDTH * cluster))
-        memory = memory_of(eights, slot, new, made, steps)
+        memory = memory_of(eights, slot, room, made, steps)
         if memory is not None:
             found.append((_pieces(memory.warps, made, steps) * (1 + TEAM_COST * (team // 2)), made, memory))
     _, made, memory = min(found, key=lambda each: each[0])
-    return launch(eights, slot, element, activation, made, memory, new, weight)
+    return launch(eights, slot, element, activation, made, memory, new, weight, room)
 
 
 def clusters(rows: int, cols: int, processors: int) -> int:
@@ -94,9 +95,9 @@ def divided(rows: int, cluster: int, eights: int, processors: int, team: int) ->
     return Shape(groups, cluster, team, -(-each // (passes * team)), passes)
 
 
-def memory_of(eights: int, slot: int, new: bool, made: Shape, steps: int) -> Memory | None:
+def memory_of(eights: int, slot: int, room: int, made: Shape, steps: int) -> Memory | None:
     """Return what fits and leaves a warp the fewest pieces, or None."""
-    room, found = SHARED if new else _OTHERS, []
+    found = []
     for warps in range(made.team, WARPS + 1, made.team):
         if 8 * warps < made.high * made.team or 32 * warps * (4 * eights * made.high + _WORKING) > 65536:
             continue
@@ -121,9 +122,10 @@ def _pieces(warps: int, made: Shape, steps: int) -> int:
 
 
 def launch(
-    eights: int, slot: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool, weight: int = 0
-) -> Launch:
-    """Return a launch by its numbers."""
+    eights: int, slot: int, element: int, activation: int, made: Shape, memory: Memory, chained: bool, weight: int = 0,
+    room: int = SHARED,
+) -> Launch:  # fmt: skip
+    """Return a launch by its numbers; ``room``: bytes of shared memory that a block may have."""
     macros = {
         "ELEMENT": element, "NT": eights, "KW": memory.warps, "TEAM": made.team, "SLOTS": memory.slots,
         "XS": memory.ahead, "HIGH": made.high, "SETS": memory.sets, "CLUSTER": made.cluster,
@@ -133,7 +135,7 @@ def launch(
         macros["WEIGHT"] = weight
     grid, shared = (made.groups * made.cluster, 1, 1), bytes_of(eights, slot, made, memory)
     if chained:  # more than half of the shared memory, so that only one block fits on a processor
-        shared = max(shared, SHARED // 2 + 1024)
+        shared = max(shared, room // 2 + 1024)
     return Launch("bitmap.cu", "bitmap", macros, grid, 32 * memory.warps, shared, chained=chained)
 
 
