@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,19 +21,15 @@ TIMED = [
 ]  # fmt: skip
 
 
-def times(device: str, steps: int = 12, rounds: int = 5, compiled: bool = True) -> list[dict[str, Any]]:
-    """Return the median over rounds of a step between updates of masks, eager and with compiled blocks."""
+def times(device: str, steps: int = 12, rounds: int = 5) -> list[dict[str, Any]]:
+    """Return the median over rounds of a step between updates of masks, in eager mode."""
     text = split(bytes(torch.randint(256, (200_000,), generator=torch.Generator().manual_seed(0)).tolist()))
-    kinds = [False, True] if compiled else [False]
     setting = Setting(steps=1500, device=device)
-    trainers = {
-        (case.name, kind): Trainer(case, replace(setting, compiled=kind), text, 0, None)
-        for kind in kinds for case in TIMED
-    }  # fmt: skip
+    trainers = {case.name: Trainer(case, setting, text, 0, None) for case in TIMED}
     for trainer in trainers.values():
         for _ in range(6):
             trainer()
-    found: dict[Any, list[float]] = {name: [] for name in trainers}
+    found: dict[str, list[float]] = {name: [] for name in trainers}
     for _ in range(rounds):  # interleaved, so that other load of the machine meets all of them
         for name, trainer in trainers.items():
             _wait(device)
@@ -43,12 +38,8 @@ def times(device: str, steps: int = 12, rounds: int = 5, compiled: bool = True) 
                 trainer()
             _wait(device)
             found[name].append((time.perf_counter() - began) / steps * 1e3)
-    rows = []
-    for case in TIMED:
-        row = {"name": case.name, "ms": round(statistics.median(found[case.name, False]), 2)}
-        if compiled:
-            row["compiled ms"] = round(statistics.median(found[case.name, True]), 2)
-        rows.append(row)
+    rows = [{"name": name, "ms": round(statistics.median(each), 2)} for name, each in found.items()]
+    for row in rows:
         print(row, flush=True)
     return rows
 
