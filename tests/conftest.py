@@ -2,6 +2,8 @@
 
 import os
 import random
+import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -22,6 +24,16 @@ def seed() -> int:
     np.random.seed(0)
     torch.manual_seed(0)
     return 0
+
+
+@pytest.fixture(autouse=True)
+def compiled_anew() -> Iterator[None]:
+    """What a test has compiled does not count towards the limit of recompilations of the tests after it."""
+    yield
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and dynamo.utils.counters["frames"]:
+        dynamo.reset()
+        dynamo.utils.counters.clear()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -267,7 +267,6 @@ def test_compiled_and_exported() -> None:
     x = torch.randn(7, 160)
     models = [gs.quantize_(network(p), how) for how, p in (("fp8", "2:4"), ("fp8", None), ("int4", "2:4"))]  # type: ignore[arg-type]
     for model in (*models, bitmaps()):
-        torch._dynamo.reset()  # all models of this class share a limit, with those of other tests
         with torch.no_grad():
             expected = model(x)
             compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
