@@ -1,6 +1,6 @@
 """Unstructured weights on a GPU: bitmaps of bf16 and of FP8 against cuBLAS, dense, at 1 to 64 tokens.
 
-    python benchmarks/gpu_bitmaps.py                   writes results/gpu-bitmaps.json
+    python benchmarks/gpu_bitmaps.py                   writes results/gpu-bitmaps.json and the table of the docs
     python benchmarks/gpu_bitmaps.py --shapes 1        only the first shape
     python benchmarks/gpu_bitmaps.py --variants        the FP8 kernel with other numbers of warps and bytes on their way
     python benchmarks/gpu_bitmaps.py --bf16            bf16 at 8 and 16 tokens, copies alone, and other plans
@@ -44,6 +44,7 @@ from gossamer.models.pack import graphs  # noqa: E402
 
 SHAPES = [(14336, 4096), (4096, 14336), (4096, 4096)]
 TOKENS = [1, 8, 16, 32, 64]
+TABLE = HERE.parent / "docs" / "explanation" / "gpu-bitmaps-table.md"
 PERCENTS = (50, 60, 70, 80, 90)
 Call = Callable[[], Any]
 Make = Callable[[Tensor], list[Call]]
@@ -150,9 +151,7 @@ PLANS: dict[str, tuple[int, int, int, dict[str, int]]] = {
     "48 KB": (16, 48, 0, {}),
     "96 KB": (16, 96, 0, {}),
     "12 warps, 96 KB": (12, 96, 0, {}),
-    "12 warps, x held": (12, 64, 0, {"HOLD_X": 1}),
     "teams of 2": (16, 64, 2, {}),
-    "one sum": (16, 64, 0, {"SPLIT": 0}),
 }
 
 
@@ -215,6 +214,12 @@ def planned16(
     return [lambda s=s: own.run(*s, x, None, *sizes, 0) for s in sets]
 
 
+def published(rows: list[dict[str, Any]]) -> str:
+    """Markdown of all shapes."""
+    shapes = dict.fromkeys(tuple(row["shape"]) for row in rows)
+    return "\n\n".join(table([row for row in rows if tuple(row["shape"]) == shape]) for shape in shapes) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
@@ -230,9 +235,9 @@ def main() -> None:
             bf16(pool, SHAPES[: min(arguments.shapes, 2)])
             return
         found = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
-        arguments.out.write_text(
-            json.dumps({**found, "sweep": sweep(pool, SHAPES[: arguments.shapes])}, indent=1) + "\n"
-        )
+        rows = sweep(pool, SHAPES[: arguments.shapes])
+        arguments.out.write_text(json.dumps({**found, "sweep": rows}, indent=1) + "\n")
+        TABLE.write_text(published(rows))
 
 
 if __name__ == "__main__":

@@ -12,12 +12,19 @@
 // The loop has 292 instructions for a piece and 8 tokens (nvcc 13.0, SASS), 307 for 16: 63000 for each processor, 9.0 us at four
 // instructions a cycle. A piece takes 52 cycles of shared memory (8 tokens; x stays in registers for all strips of a warp). 896
 // strips are 6.8 for each of 132 processors, 256 are 1.9: 97 % of the processors are busy. Each block reads all of x: 9 MB of L2
-// for 8 tokens and 17 MB for 16. Not yet timed on a GPU.
+// for 8 tokens and 17 MB for 16.
 //
-// Before, with a word for each single value, the loop had 277 and 283 instructions by the same count and 86, 74, 62, 49, 33 MB.
-// Measured for 8 tokens, 14336 x 4096, at 50 / 60 / 70 / 80 / 90 %: 24.2, 21.8, 19.1, 15.7, 15.0 us, and without products 23.2,
-// 20.5, 18.0, 15.0, 10.9: the copies were the limit up to 80 %, at 3.1 to 3.55 TB/s. cuBLAS: 30.6. Tried, and no faster by more
-// than 1 %: products before the next piece is asked for, one chain of sums for both planes, codes by cp.async, no fence. Slower:
+// Measured for 14336 x 4096 at 50 / 60 / 70 / 80 / 90 % (benchmarks/gpu_bitmaps.py --bf16; cuBLAS: 30.8 and 32.9 us):
+//   8 tokens                        23.0, 20.5, 17.0, 15.7, 15.5 us; without products 21.7, 19.0, 16.1, 13.0, 10.2
+//   16 tokens                       24.4, 23.9, 20.5, 20.1, 19.4;    without products 22.5, 21.4, 19.3, 15.8, 11.7
+// Copies are the limit up to 70 %, at 3.35 to 3.65 TB/s, instructions above. Asking for 16 tokens of x instead of 8 costs the
+// copies 1 to 3 us. No faster: 48 or 96 KB on their way. Slower: 12 warps (24.1 and 18.0 us at 50 and 80 %), 12 warps that hold x
+// (23.8, 17.8), teams of 2 (23.8, 17.5), one chain of sums (23.2, 16.0).
+//
+// The former layout, with a word for each single value, had 277 and 283 instructions by the same count and 86, 74, 62, 49, 33 MB:
+// 24.4, 21.9, 19.2, 15.8, 15.1 us for 8 tokens and 25.8, 24.9, 22.2, 19.3, 18.1 for 16, without products 23.2, 20.5, 18.0, 15.0,
+// 10.9 for 8. With this one's tricks (below; cuBLAS: 31.5 us) it had 25.8, 24.4, 22.6, 18.4, 17.6 us for 16: better from 80 % on.
+// Tried there, and no faster by more than 1 %: products before the next piece is asked for, codes by cp.async, no fence. Slower:
 // 8 warps (18.6 us at 90 %), teams of 2 (16.7), clusters of 2 (30 to 39).
 //
 // Counted for single values of 16 bits (instructions of the loop for a piece, 8 tokens):
@@ -45,18 +52,13 @@
 // 6.4 us at four instructions a cycle. Pieces are asked for while the kernel before this one rounds x.
 //
 // Macros: ELEMENT, WEIGHT (0 or 1), NT, KW, TEAM, SLOTS, XS, HIGH, SETS (copies of the sums; teams with the same one take
-// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT. For measurements: SPLIT (sums of their own for the
-// second plane), HOLD_X (x stays in registers for all strips), COPIES_ONLY (nothing is multiplied).
+// turns), CLUSTER, ONCE (1: HIGH * TEAM are all strips of a block), ACT; COPIES_ONLY (nothing is multiplied) to measure.
 // On sm_80: cp.async for all copies, no clusters, TEAM is 1.
 #ifndef WEIGHT
 #define WEIGHT 0
 #endif
-#ifndef SPLIT
-#define SPLIT (NT <= 2)
-#endif
-#ifndef HOLD_X
-#define HOLD_X (NT <= 2 && NT * HIGH <= 8)
-#endif
+#define SPLIT (NT <= 2)                    // sums of their own for the second plane: 2 % at 80 %, nothing at 50 %
+#define HOLD_X (NT <= 2 && NT * HIGH <= 8)  // x stays in registers for all strips
 #if WEIGHT
 #define HALF_PRODUCTS
 #include "bitmap_planes.cuh"
