@@ -1,7 +1,6 @@
 """launch.cpp on a CPU, over a driver of its own: a call that was seen before goes without Python."""
 
 import ctypes
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -150,16 +149,3 @@ def test_words_by_hand(monkeypatch):
     count, held = rest[0], rest[1 : 1 + rest[0]]
     assert count == 18 and held[:2] == [0, 7]  # 140 bytes in words of 8: addresses and maps are written later
     assert rest[1 + count :] == [1, 0, 1, 4, 1, 12, 0, 9, 8, 16, 2]
-
-
-def test_every_operator_that_is_launched_without_python_is_known_there():
-    """On a GPU, launch.cpp implements what kernels.gpu.register names: a forgotten line would leave it without any."""
-    text = (SOURCES / "launch.cpp").read_text()
-    lines = dict(re.findall(r'\{"(\w+)", GS_SPACE "::\w+_slow", "(\w+)"\}', text))
-    kernels = SOURCES.parents[1] / "kernels"
-    registered = re.findall(r'gpu\.register\(_library, "(\w+)"', "".join(f.read_text() for f in kernels.rglob("*.py")))
-    assert len(registered) >= 8 and set(registered) <= set(lines)
-    letters = {"Tensor": "t", "Optional[Tensor]": "o", "int": "i", "float": "i"}
-    for name in registered:
-        schema = getattr(torch.ops.gossamer, name).default._schema
-        assert lines[name] == "".join(letters[str(argument.type)] for argument in schema.arguments)
