@@ -87,8 +87,8 @@ def usual_squares(squares: Tensor, old: Tensor) -> Tensor:
     matrix = squares.masked_fill(~old, 0).flatten(1) if squares.dim() > 1 else squares.masked_fill(~old, 0)[None]
     counts = old.reshape(matrix.shape)
     mean = _mean(squares, old)
-    rows, columns = (_means(matrix, counts, dim, mean) for dim in (1, 0))
-    return (rows * (columns / mean if mean else columns)).to(squares.dtype).view(squares.shape)
+    rows, columns = _means(matrix, counts, 1, mean), _means(matrix, counts, 0, mean) / (mean or 1.0)
+    return (rows.to(squares.dtype) * columns.to(squares.dtype)).view(squares.shape)
 
 
 def _means(matrix: Tensor, counts: Tensor, dim: int, otherwise: float) -> Tensor:
