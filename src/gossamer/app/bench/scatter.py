@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import islice
 from string import ascii_letters
 from typing import NamedTuple
 
@@ -49,8 +48,9 @@ def scatter(points: Sequence[Point], x: str, y: str, width: int = 64, height: in
         row = plane[round((height - 1) * (1 - _share(up, ys)))]
         start = round((width - 1) * _share(across, xs))
         places = [*range(start, width), *range(start - 1, -1, -1)]
-        for place in islice((place for place in places if row[place] == " "), 1):
-            row[place] = mark
+        free = next((place for place in places if row[place] == " "), None)
+        if free is not None:
+            row[free] = mark
     lines = [y]
     for number, row in enumerate(plane):
         label = f"{max(ys):.3f}" if not number else f"{min(ys):.3f}" if number == height - 1 else ""

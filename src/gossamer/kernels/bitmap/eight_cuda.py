@@ -14,7 +14,7 @@ from gossamer.kernels.bitmap.planes import WIDTH, unpack_planes
 from gossamer.kernels.gpu import ELEMENTS, Kinds
 from gossamer.kernels.product import activated
 from gossamer.kernels.quantized.dense import linear_dense8
-from gossamer.kernels.vnm.eight_cuda import quantize_launch
+from gossamer.kernels.vnm.eight_cuda import MOST_COLUMNS, complain_of_scales, quantize_launch
 from gossamer.kernels.vnm.operators import _library
 from gossamer.kernels.vnm.products import compiled, complain_of_sizes, kernel
 from gossamer.native.cuda import calls, usable
@@ -23,7 +23,6 @@ from gossamer.native.cuda.calls import Address, Argument, Box, Buffer, Call
 _VALUES, _BITS, _POS, _SCALE, _X, _BIAS, _SMALL, _OUT = range(8)  # tensors of a call, then its buffers
 _NONE = _BIAS  # of the columns that x is gathered by: it is not
 _PROBLEM = "PPPPPPPPiiiiiii"
-_MOST_COLUMNS = 100_000
 
 
 def takes(values: Tensor, x: Tensor, cols: int) -> str | None:
@@ -37,8 +36,8 @@ def takes(values: Tensor, x: Tensor, cols: int) -> str | None:
         return f"activations are float16 or bfloat16, not {x.dtype}"
     if x.shape[0] > plan.TOKENS:
         return f"up to {plan.TOKENS} tokens, not {x.shape[0]}"
-    if not 0 < cols <= _MOST_COLUMNS:
-        return f"a weight of 1 .. {_MOST_COLUMNS} columns, not {cols}"
+    if not 0 < cols <= MOST_COLUMNS:
+        return f"a weight of 1 .. {MOST_COLUMNS} columns, not {cols}"
     return None
 
 
@@ -48,11 +47,7 @@ def decide(
 ) -> Call:  # fmt: skip
     """Return what operands of a kind launch, or raise what is wrong with them."""
     complain_of_sizes(values, x, bias, rows, cols)
-    if (bias is not None and bias.dtype is not x.dtype) or scale.dtype is not torch.float32 or scale.shape != (rows,):
-        raise RuntimeError(
-            f"expected a bias of {x.dtype} and {rows} scales of torch.float32, got "
-            f"{None if bias is None else bias.dtype}, {tuple(scale.shape)} of {scale.dtype}"
-        )
+    complain_of_scales(scale, x, bias, rows)
     if reason := takes(values, x, cols):
         raise RuntimeError(f"no 8-bit bitmap kernel: {reason}")
     tokens, device, longest = x.shape[0], values.get_device(), values.shape[1]

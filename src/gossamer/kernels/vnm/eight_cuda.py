@@ -21,7 +21,8 @@ _VALUES, _SHARED, _META, _SCALE, _X, _BIAS, _SMALL, _OUT = range(8)  # tensors o
 #: What kernels know a type by.
 WEIGHTS = {torch.float8_e4m3fn: 1, torch.int8: 2}
 _QUANTIZE = "PPPPqqqqq"
-_MOST_COLUMNS = 100_000  # of a token, in shared memory while its columns are gathered
+#: Columns of a token that the kernel rounds: they are in shared memory while they are gathered.
+MOST_COLUMNS = 100_000
 
 
 def takes(values: Tensor, x: Tensor, cols: int, v: int) -> str | None:
@@ -35,8 +36,8 @@ def takes(values: Tensor, x: Tensor, cols: int, v: int) -> str | None:
         return f"activations are float16 or bfloat16, not {x.dtype}"
     if v != 0:
         return f'v is "all" for operands of 8 bits, not {v}'
-    if not 0 < cols <= _MOST_COLUMNS:
-        return f"a weight of 1 .. {_MOST_COLUMNS} columns, not {cols}"
+    if not 0 < cols <= MOST_COLUMNS:
+        return f"a weight of 1 .. {MOST_COLUMNS} columns, not {cols}"
     return None
 
 
@@ -107,17 +108,22 @@ def quantize_launch(
     return calls.Launch(compiled(launch, device, _QUANTIZE), launch.grid, launch.threads, arguments)
 
 
+def complain_of_scales(scale: Tensor, x: Tensor, bias: Tensor | None, rows: int) -> None:
+    """Raise RuntimeError unless there is a scale for each row, and a bias, if any, has the type of x."""
+    if (bias is not None and bias.dtype is not x.dtype) or scale.dtype is not torch.float32 or scale.shape != (rows,):
+        raise RuntimeError(
+            f"expected a bias of {x.dtype} and {rows} scales of torch.float32, got "
+            f"{None if bias is None else bias.dtype}, {tuple(scale.shape)} of {scale.dtype}"
+        )
+
+
 def checked(
     values: Tensor, shared: Tensor, meta: Tensor, scale: Tensor, x: Tensor, bias: Tensor | None, rows: int, cols: int,
     v: int, m: int, activation: int,
 ) -> Call:  # fmt: skip
     """As :func:`decide`, with the operands checked."""
     complain_of_sizes(values, x, bias, rows, cols)
-    if (bias is not None and bias.dtype is not x.dtype) or scale.dtype is not torch.float32 or scale.shape != (rows,):
-        raise RuntimeError(
-            f"expected a bias of {x.dtype} and {rows} scales of torch.float32, got "
-            f"{None if bias is None else bias.dtype}, {tuple(scale.shape)} of {scale.dtype}"
-        )
+    complain_of_scales(scale, x, bias, rows)
     if reason := takes(values, x, cols, v):
         raise RuntimeError(f"no 8-bit kernel: {reason}")
     return decide(values, shared, meta, scale, x, bias, rows, cols, v, m, activation)
